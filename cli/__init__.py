@@ -1,0 +1,1 @@
+"""The only code that prints, colours, reads stdin or exits."""

@@ -1,0 +1,122 @@
+"""The KV cache: what attention has seen, kept so that no token is computed twice.
+
+Passed to the model as an argument and written in place. Every row of the batch has its own length, so ragged
+prompts share one cache without padding. A sliding-window layer keeps its window plus the largest step in a ring.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from transformer.config import Config
+from transformer.mask import Mask, causal
+
+BLOCK = 256  # capacity grows in multiples of this
+
+
+class KVCache:
+    def __init__(
+        self,
+        config: Config,
+        rows: int = 1,
+        *,
+        capacity: int = BLOCK,
+        step: int = 512,
+        dtype: torch.dtype = torch.float32,
+        device: torch.device | str = "cpu",
+    ):
+        """`step` is the most tokens a pass may add; together with a layer's window it sizes the ring."""
+        self.step = step
+        self.windows = [layer.window for layer in config.layers]
+        self.lengths = torch.zeros(rows, dtype=torch.int64)  # on the CPU: read in Python at every pass
+        self.horizons = torch.zeros(rows, dtype=torch.int64)  # how long each row is going to be
+        shape = (rows, config.kv_heads, 0, config.head_dim)
+        self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in config.layers]
+        self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in config.layers]
+        self.reserve(capacity)
+
+    def reserve(self, capacity: int) -> None:
+        """Makes room for `capacity` tokens a row."""
+        capacity = -(-capacity // BLOCK) * BLOCK
+        for layer, window in enumerate(self.windows):
+            wanted = capacity if window is None else min(capacity, window + self.step)
+            if wanted > self.keys[layer].shape[2]:
+                self.keys[layer] = self._grown(layer, self.keys[layer], wanted)
+                self.values[layer] = self._grown(layer, self.values[layer], wanted)
+
+    def _grown(self, layer: int, old: Tensor, capacity: int) -> Tensor:
+        new = old.new_empty(old.shape[0], old.shape[1], capacity, old.shape[3])
+        filled = min(int(self.lengths.max()), old.shape[2])  # a ring grows only before it first wraps
+        new[:, :, :filled] = old[:, :, :filled]
+        return new
+
+    def rows(self, start: int, stop: int) -> KVCache:
+        """Some rows, sharing their memory with the whole. Reserve first: a part cannot grow."""
+        part = object.__new__(KVCache)
+        part.step, part.windows = self.step, self.windows
+        part.lengths, part.horizons = self.lengths[start:stop], self.horizons[start:stop]
+        part.keys = [k[start:stop] for k in self.keys]
+        part.values = [v[start:stop] for v in self.values]
+        return part
+
+    def positions(self, new: int) -> Tensor:
+        """Where the next `new` tokens of each row stand: (B, new), or (1, new) if all rows agree."""
+        device = self.keys[0].device
+        starts = self.lengths[:1] if self._even() else self.lengths
+        return starts.to(device)[:, None] + torch.arange(new, device=device)
+
+    def mask(self, new: int, window: int | None) -> Mask | None:
+        """What the next `new` tokens may read in the layers of that window; None if all that `update` gives."""
+        layer = self.windows.index(window)
+        even, longest = self._even(), int(self.lengths.max())
+        if even and longest == 0:
+            return causal(new, window, self.keys[0].device) if new > 1 else None
+        if even and new == 1 and (window is None or longest < window):
+            return None
+        capacity = self.keys[layer].shape[2]
+        slots = torch.arange(min(longest + new, capacity))
+        last = (self.lengths[:1] if even else self.lengths)[:, None] + new - 1
+        keys = last - (last - slots) % capacity  # the newest position that falls on each slot; < 0 if none
+        return Mask(self.positions(new), keys.to(self.keys[0].device), window)
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes new keys and values (B, K, T, D) behind each row's own; gives all that is kept: (B, K, S, D)"""
+        kept = self.keys[layer], self.values[layer]
+        new, capacity = k.shape[2], kept[0].shape[2]
+        first = int(self.lengths[0])
+        start = first % capacity if self.windows[layer] else first
+        if self._even() and start + new <= capacity:
+            for memory, x in zip(kept, (k, v), strict=True):
+                memory[:, :, start : start + new] = x
+        else:
+            slots = (self.lengths[:, None] + torch.arange(new)) % capacity
+            rows = torch.arange(len(self.lengths))[:, None]
+            for memory, x in zip(kept, (k, v), strict=True):
+                memory[rows, :, slots] = x.transpose(1, 2)
+        filled = min(int(self.lengths.max()) + new, capacity)
+        return kept[0][:, :, :filled], kept[1][:, :, :filled]
+
+    def advance(self, new: int) -> None:
+        """The pass is over: its `new` tokens count from now on."""
+        self.lengths += new
+
+    def crop(self, length: int) -> None:
+        """Forgets everything from position `length` on."""
+        back = int(self.lengths.max()) - length
+        if back > self.step and any(self.windows):
+            raise ValueError(f"cannot go back {back} tokens: a window keeps only {self.step} beyond itself")
+        self.lengths.clamp_(max=length)
+
+    def move(self, source: int, target: int) -> None:
+        """Row `target` becomes a copy of row `source`."""
+        for memory in (*self.keys, *self.values):
+            memory[target] = memory[source]
+        self.lengths[target] = self.lengths[source]
+        self.horizons[target] = self.horizons[source]
+
+    def reset(self) -> None:
+        self.lengths.zero_()
+
+    def _even(self) -> bool:
+        return len(self.lengths) == 1 or bool((self.lengths == self.lengths[0]).all())

@@ -1,0 +1,1 @@
+"""The only code that touches files: models, tokenizers, checkpoints, tokenized text."""
