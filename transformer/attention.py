@@ -57,9 +57,7 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, shared: Shared) -> Tensor:
         B, T, _ = x.shape
-        q, k, v = (
-            self.clip(p).view(B, T, -1, self.head_dim) for p in self.qkv.project(x)
-        )  # (B, T, H or K, D)
+        q, k, v = (self.clip(p).view(B, T, -1, self.head_dim) for p in self.qkv.project(x))  # (B, T, H or K, D)
         q, k = self.q_norm(q), self.k_norm(k)
         if (rotate := shared.rotations[self.layer]) is not None:
             q, k = rotate(q), rotate(k)

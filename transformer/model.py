@@ -74,11 +74,7 @@ class ParallelBlock(nn.Module):
         write = shared.tap.write
         h = self.attention_norm(x)
         m = h if self.mlp_norm is None else self.mlp_norm(x)
-        x = (
-            x
-            + write(self.layer, "attention", self.attention(h, shared))
-            + write(self.layer, "mlp", self.mlp(m))
-        )
+        x = x + write(self.layer, "attention", self.attention(h, shared)) + write(self.layer, "mlp", self.mlp(m))
         return x
 
 
@@ -146,7 +142,7 @@ class Transformer(nn.Module):
                 w = layer.window
                 masks[w] = cache.mask(T, w) if cache is not None else causal(T, w, x.device)
                 biases[w] = self._bias(masks[w], int(positions.max()) + 1, x)
-        rotations = [rope and rotation(rope, positions, horizons, x.dtype) for rope in self.ropes]
+        rotations = [rotation(rope, positions, horizons, x.dtype) if rope else None for rope in self.ropes]
         return Shared(
             tap=tap,
             cache=cache,

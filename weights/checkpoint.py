@@ -59,9 +59,7 @@ def _tensor_files(path: Path) -> list[Path]:
     if not (path / INDEX).exists():
         pickles = [p.name for p in sorted(path.iterdir()) if p.suffix in (".bin", ".pt", ".pth", ".ckpt")]
         if pickles:
-            raise InputError(
-                f"{path / pickles[0]}: pickle files can run code and are not read; need safetensors"
-            )
+            raise InputError(f"{path / pickles[0]}: pickle files can run code and are not read; need safetensors")
         raise InputError(f"{path}: neither model.safetensors nor {INDEX}")
     index = read_json(path / INDEX)
     names = index.get("weight_map")
@@ -73,9 +71,7 @@ def _tensor_files(path: Path) -> list[Path]:
     shards = {shard: read_header(path / shard) for shard in sorted(set(names.values()))}
     for name, shard in names.items():
         if name not in shards[shard]:
-            raise InputError(
-                f"{path / INDEX}: tensor {name} is not in {shard}, which has {len(shards[shard])}"
-            )
+            raise InputError(f"{path / INDEX}: tensor {name} is not in {shard}, which has {len(shards[shard])}")
     return [path / shard for shard in shards]
 
 
@@ -155,9 +151,7 @@ def _instances(
                         yield [name.format(i=i, e=e) + kind for name in rule.theirs], names, rule
 
 
-def _plan(
-    checkpoint: Checkpoint, shapes: dict[str, Tensor]
-) -> Iterator[tuple[list[str], list[str], Tensors]]:
+def _plan(checkpoint: Checkpoint, shapes: dict[str, Tensor]) -> Iterator[tuple[list[str], list[str], Tensors]]:
     """What to read for which pieces. Where two rules could make a piece, the one whose tensors are there."""
     made: set[str] = set()
     names = _full_names(checkpoint)
@@ -174,9 +168,7 @@ def _full_names(checkpoint: Checkpoint) -> dict[str, str]:
     return {name.removeprefix(checkpoint.family.prefix): name for name in checkpoint.entries}
 
 
-def _check(
-    checkpoint: Checkpoint, plan: list[tuple[list[str], list[str], Tensors]], shapes: dict[str, Tensor]
-) -> None:
+def _check(checkpoint: Checkpoint, plan: list[tuple[list[str], list[str], Tensors]], shapes: dict[str, Tensor]) -> None:
     """Every tensor the decoder needs is there, has the right shape, and no other is."""
     entries = checkpoint.entries
     left = _full_names(checkpoint)
@@ -184,9 +176,7 @@ def _check(
         wanted = rule.save(checkpoint.config, [shapes[name] for name in ours])
         for name, tensor in zip(theirs, wanted, strict=True):
             if name not in left:
-                raise InputError(
-                    f"{checkpoint.path}: tensor {name} is missing, {len(entries)} others are there"
-                )
+                raise InputError(f"{checkpoint.path}: tensor {name} is missing, {len(entries)} others are there")
             found = entries[left.pop(name)].shape
             if found != tuple(tensor.shape):
                 raise InputError(

@@ -75,9 +75,7 @@ def _entry(path: Path, name: str, fields: Any, base: int) -> Entry:
         raise InputError(f"{path}: tensor {name} has dtype {dtype!r:.20}, not one of {', '.join(ITEM_SIZES)}")
     size = math.prod(shape) * ITEM_SIZES[dtype]
     if size != stop - start:
-        raise InputError(
-            f"{path}: tensor {name} of shape {list(shape)} needs {size} bytes, has {stop - start}"
-        )
+        raise InputError(f"{path}: tensor {name} of shape {list(shape)} needs {size} bytes, has {stop - start}")
     return Entry(dtype, shape, base + start, base + stop)
 
 
@@ -95,9 +93,7 @@ class TensorFile:
 
         entry = self.entries[name]
         if entry.dtype not in FLOATS:
-            raise InputError(
-                f"{self.path}: tensor {name} is {entry.dtype}, weights must be {', '.join(FLOATS)}"
-            )
+            raise InputError(f"{self.path}: tensor {name} is {entry.dtype}, weights must be {', '.join(FLOATS)}")
         dtype, count = getattr(torch, FLOATS[entry.dtype]), math.prod(entry.shape)
         if count == 0:
             return torch.empty(entry.shape, dtype=dtype)

@@ -33,9 +33,7 @@ def read_rope(
     theta = p.number("rope_theta", c.number("rope_theta", theta))
     kind: RopeScaling = p.choice("rope_type", KINDS, p.text("type", "default"))
     context = c.integer("max_position_embeddings", 2048)
-    original = p.integer(
-        "original_max_position_embeddings", c.integer("original_max_position_embeddings", context)
-    )
+    original = p.integer("original_max_position_embeddings", c.integer("original_max_position_embeddings", context))
     if kind == "default":
         return Rope(dim=dim, theta=theta)
     if kind == "linear":
