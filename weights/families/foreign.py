@@ -30,8 +30,8 @@ class Foreign:
         return value
 
     def number(self, key: str, default: Any = MISSING) -> float:
-        value = self._get(key, default, (int, float), "a number")
-        return value if value is None else float(value)
+        value: float = self._get(key, default, (int, float), "a number")
+        return value
 
     def flag(self, key: str, default: Any = MISSING) -> bool:
         value: bool = self._get(key, default, bool, "true or false")
