@@ -27,7 +27,7 @@ class KVCache:
         device: torch.device | str = "cpu",
     ):
         """`step` is the most tokens a pass may add; together with a layer's window it sizes the ring."""
-        self.step = step
+        self.step, self.capacity = step, 0
         self.windows = [layer.window for layer in config.layers]
         self.lengths = torch.zeros(rows, dtype=torch.int64)  # on the CPU: read in Python at every pass
         self.horizons = torch.zeros(rows, dtype=torch.int64)  # how long each row is going to be
@@ -38,7 +38,7 @@ class KVCache:
 
     def reserve(self, capacity: int) -> None:
         """Makes room for `capacity` tokens a row."""
-        capacity = -(-capacity // BLOCK) * BLOCK
+        self.capacity = capacity = max(self.capacity, -(-capacity // BLOCK) * BLOCK)
         for layer, window in enumerate(self.windows):
             wanted = capacity if window is None else min(capacity, window + self.step)
             if wanted > self.keys[layer].shape[2]:
@@ -54,7 +54,7 @@ class KVCache:
     def rows(self, start: int, stop: int) -> KVCache:
         """Some rows, sharing their memory with the whole. Reserve first: a part cannot grow."""
         part = object.__new__(KVCache)
-        part.step, part.windows = self.step, self.windows
+        part.step, part.capacity, part.windows = self.step, self.capacity, self.windows
         part.lengths, part.horizons = self.lengths[start:stop], self.horizons[start:stop]
         part.keys = [k[start:stop] for k in self.keys]
         part.values = [v[start:stop] for v in self.values]

@@ -1,0 +1,148 @@
+"""Prefill and decode: a prompt's ids in, one id after the other out. Knows no text."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from transformer.cache import KVCache
+from transformer.errors import InputError
+from transformer.model import Transformer
+from transformer.sampling import Sampling
+from transformer.tap import FUSED, Tap
+
+CHUNK = 512  # prompt tokens a pass: no n² memory, and each matrix is still read for many tokens at once
+
+
+class Token(NamedTuple):
+    id: int
+    logprob: float | None = None  # the model's own, before any sampler
+    top: tuple[tuple[int, float], ...] = ()  # the likeliest ids with theirs
+
+
+@dataclass
+class Request:
+    """One sequence to continue, and how far it has come."""
+
+    prompt: Sequence[int]
+    sampling: Sampling
+    limit: int  # tokens to write, at most
+    eos: frozenset[int] = frozenset()
+    seed: int = 0
+    logprobs: int | None = None  # report this many likeliest ids with each token
+    text: list[int] = field(default_factory=list)
+    done: bool = False  # the caller may set it, to stop early
+
+    def __post_init__(self) -> None:
+        self.random = torch.Generator().manual_seed(self.seed)
+
+    @property
+    def horizon(self) -> int:
+        return len(self.prompt) + self.limit
+
+    def take(self, logits: Tensor) -> Token:
+        """Chooses the next id from logits (V,)."""
+        if not bool(torch.isfinite(logits).all()):
+            raise InputError("the model's logits are not finite: its weights are damaged or too large for the dtype")
+        id = self.sampling.choose(logits, self.prompt, self.text, self.random)
+        self.text.append(id)
+        self.done = id in self.eos or len(self.text) >= self.limit
+        if self.logprobs is None:
+            return Token(id)
+        logprobs = logits.double().log_softmax(0)
+        values, ids = logprobs.topk(min(self.logprobs, len(logprobs)))
+        top = tuple(zip(ids.tolist(), values.tolist(), strict=True))
+        return Token(id, float(logprobs[id]), top)
+
+
+def new_cache(model: Transformer, rows: int = 1, capacity: int = CHUNK) -> KVCache:
+    weight = model.embed.weight
+    dtype = weight.dtype if weight.dtype.is_floating_point else torch.float32
+    return KVCache(model.config, rows, capacity=capacity, step=CHUNK, dtype=dtype, device=weight.device)
+
+
+@torch.inference_mode()
+def prefill(
+    model: Transformer,
+    cache: KVCache,
+    ids: Sequence[int],
+    tap: Tap = FUSED,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Tensor:
+    """Reads a prompt into one row of a cache; the logits (V,) behind it."""
+    device = model.embed.weight.device
+    for start in range(0, len(ids), CHUNK):
+        x = model.hidden(torch.tensor([ids[start : start + CHUNK]], device=device), cache, tap)
+        progress(min(start + CHUNK, len(ids)))
+    return model.logits(x[:, -1:])[0, -1]
+
+
+@torch.inference_mode()
+def step(model: Transformer, cache: KVCache, ids: Sequence[int], tap: Tap = FUSED) -> Tensor:
+    """One more id for each row of the cache; the logits (B, V) behind them."""
+    x = model.hidden(torch.tensor([[i] for i in ids], device=model.embed.weight.device), cache, tap)
+    return model.logits(x)[:, -1]
+
+
+def generate(
+    model: Transformer,
+    cache: KVCache,
+    request: Request,
+    tap: Tap = FUSED,
+    progress: Callable[[int], None] = lambda done: None,
+) -> Iterator[Token]:
+    """Continues one sequence in an empty cache of one row. An EOS is the last token given."""
+    cache.horizons[0] = request.horizon
+    cache.reserve(len(request.prompt))
+    logits = prefill(model, cache, request.prompt, tap, progress)
+    while True:
+        yield (token := request.take(logits))
+        if request.done:
+            return
+        _make_room(cache, int(cache.lengths[0]) + 1, request.horizon)
+        logits = step(model, cache, [token.id], tap)[0]
+
+
+def generate_many(
+    model: Transformer, cache: KVCache, next_request: Callable[[bool], Request | None]
+) -> Iterator[tuple[Request, Token]]:
+    """Continues many sequences at once; whenever one is done, the next request takes its row.
+
+    `next_request(wait)` gives a request, or None if there is none: for now, or for good if it was to wait.
+    """
+    active: list[Request] = []
+    rows = len(cache.lengths)
+    while True:
+        while len(active) < rows and (request := next_request(not active)) is not None:
+            slot = len(active)
+            _make_room(cache, len(request.prompt), request.horizon)
+            row = cache.rows(slot, slot + 1)
+            row.reset()
+            row.horizons[0] = request.horizon
+            yield request, request.take(prefill(model, row, request.prompt))
+            if not request.done:
+                active.append(request)
+        if not active:
+            return
+        row = cache.rows(0, len(active))
+        _make_room(cache, int(row.lengths.max()) + 1, max(r.horizon for r in active))
+        logits = step(model, cache.rows(0, len(active)), [r.text[-1] for r in active])
+        for request, row_logits in zip(list(active), logits, strict=True):
+            if not request.done:
+                yield request, request.take(row_logits)
+        for slot in reversed(range(len(active))):
+            if active[slot].done:
+                last = active.pop()
+                if slot < len(active):
+                    active[slot] = last
+                    cache.move(len(active), slot)
+
+
+def _make_room(cache: KVCache, needed: int, horizon: int) -> None:
+    """Doubles when full, so that a long run copies little; not beyond what the sequence can need."""
+    if needed > cache.capacity:
+        cache.reserve(max(needed, min(2 * cache.capacity, horizon)))
