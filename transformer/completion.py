@@ -36,23 +36,26 @@ class Completion:
         return self._give(self.held + self.stream.flush())
 
     def _release(self, text: str) -> str:
-        found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
-        if found:
-            self.finish = "stop"
-            return self._give(text[: min(found)])
+        """Gives out all but what may be the beginning of a stop string."""
         held = max((_overlap(text, stop) for stop in self.stops), default=0)
-        given = self._give(text[: len(text) - held])
-        self.held = text[len(text) - held :]
-        return given
+        if self._cut(text) is None and held:
+            given = self._give(text[:-held])
+            self.held = text[-held:]
+            return given
+        return self._give(text)
 
     def _give(self, text: str) -> str:
-        """The last text before an end may complete a stop string, too."""
-        found = [at for stop in self.stops if (at := text.find(stop)) >= 0]
-        if found:
-            self.finish, text = "stop", text[: min(found)]
+        cut = self._cut(text)
+        if cut is not None:
+            self.finish, text = "stop", text[:cut]
         self.held = ""
         self.text += text
         return text
+
+    def _cut(self, text: str) -> int | None:
+        """Where the stop string begins that is complete first."""
+        found = [(at + len(stop), at) for stop in self.stops if (at := text.find(stop)) >= 0]
+        return min(found)[1] if found else None
 
 
 def _overlap(text: str, stop: str) -> int:

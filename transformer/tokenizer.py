@@ -30,6 +30,9 @@ class Tokenizer:
         self.bos = bos
         vocabulary = backend.get_vocab(with_added_tokens=True)
         self.size = max(vocabulary.values(), default=-1) + 1  # ids are below this
+        added = backend.get_added_tokens_decoder().items()
+        self.specials = {token.content: id for id, token in added if token.special}
+        self._special_ids = frozenset(self.specials.values())
         self.longest = max((len(piece.encode()) for piece in vocabulary), default=1)  # bytes of a token, at most
 
     @classmethod
@@ -71,9 +74,9 @@ class Tokenizer:
     def id(self, piece: str) -> int | None:
         return self.backend.token_to_id(piece)
 
-    def specials(self) -> dict[str, int]:
-        added = self.backend.get_added_tokens_decoder()
-        return {token.content: id for id, token in added.items() if token.special}
+    def silent(self, id: int) -> bool:
+        """Decodes to nothing: a special token, or no token at all."""
+        return id in self._special_ids or self.piece(id) is None
 
 
 class TextStream:
@@ -91,6 +94,8 @@ class TextStream:
 
     def feed(self, id: int) -> str:
         """The text that became certain with this token."""
+        if self.tokenizer.silent(id):
+            return ""
         self.ids.append(id)
         if BYTE_PIECE.fullmatch(self.tokenizer.piece(id) or ""):
             return ""  # a run of byte tokens is decoded as one, so wait for its end

@@ -42,7 +42,7 @@ class ChatTemplate:
 
     def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> tuple[str, list[int]]:
         """The prompt and its ids. A special token that a user wrote is mere text; one of the template counts."""
-        specials = tokenizer.specials()
+        specials = tokenizer.specials
         names = sorted(specials, key=len, reverse=True)
         guarded = [{key: _guard(value, names) for key, value in message.items()} for message in messages]
         text = self.render(guarded)
@@ -68,12 +68,20 @@ class ChatTemplate:
         except BrokenPipeError:
             line = b""
         if not line:
-            child.kill()
-            child.wait()
-            self._child = None
+            self.close()
             raise InputError(f"chat template: no answer within {SECONDS} s and {MEMORY >> 20} MB")
         answer: dict[str, Any] = json.loads(line)
         return answer
+
+    def close(self) -> None:
+        """Ends the child, if there is one."""
+        if self._child is not None:
+            with self._child as child:  # closes its pipes and waits for it
+                child.kill()
+            self._child = None
+
+    def __del__(self) -> None:
+        self.close()
 
 
 def _start(source: str) -> subprocess.Popen[bytes]:
