@@ -1,0 +1,30 @@
+"""Attention weighted by what is read: a token that is looked at but says nothing does not count."""
+
+from __future__ import annotations
+
+import torch
+
+from transformer.explain.heads import projection
+from transformer.model import Transformer
+from transformer.recording import Observer, Rows
+from transformer.tap import per_query_head
+
+
+class Norms(Observer):
+    """The length of the vector that each token sends to one token, all heads of a layer together: `lengths`
+    (L, n). Values go through the output projection without its bias, before any norm behind it."""
+
+    def __init__(self, model: Transformer, token: int):
+        self.model, self.rows = model, (token,)
+        self.lengths = torch.zeros(len(model.blocks), token + 1, dtype=torch.float64)
+
+    def attention(self, rows: Rows) -> None:
+        self.lengths[rows.layer, rows.keys] = sent(self.model, rows).norm(dim=-1)
+
+
+def sent(model: Transformer, rows: Rows) -> torch.Tensor:
+    """What every key adds to the attention output of the first of these rows: (S, C), fp64"""
+    assert rows.values is not None
+    values = per_query_head(rows.values[None], rows.weights.shape[0])[0].double().cpu()  # (H, S, D)
+    read = values * rows.weights[:, 0, :, None].double().cpu()
+    return torch.einsum("chd,hsd->sc", projection(model, rows.layer), read)
