@@ -83,10 +83,10 @@ class Transformer(nn.Module):
         super().__init__()
         self.config = config
         V, C, E = config.vocab_size, config.width, config.embed_width or config.width
-        self.embed = nn.Embedding(V, E)
+        self.embed = _embedding(V, E)
         self.embed_scale = _scale(config.embed_scale)
         self.embed_in = nn.Identity() if E == C else nn.Linear(E, C, bias=False)
-        self.position = nn.Embedding(config.context, C) if config.position_embedding == "learned" else None
+        self.position = _embedding(config.context, C) if config.position_embedding == "learned" else None
         self.embed_norm = _norm_if(config.embed_norm, config)
         block = {"post": PostNormBlock, "parallel": ParallelBlock, "parallel_shared": ParallelBlock}
         build = block.get(config.residual, Block)
@@ -174,6 +174,11 @@ class SoftCap(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         return self.cap * torch.tanh(x / self.cap)
+
+
+def _embedding(rows: int, width: int) -> nn.Embedding:
+    # Not nn.Embedding(rows, width): drawing its numbers on the meta device makes torch import its compiler.
+    return nn.Embedding.from_pretrained(torch.empty(rows, width), freeze=False)
 
 
 def _norm_if(wanted: bool, config: Config) -> nn.Module:

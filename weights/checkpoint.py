@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import math
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer.config import Config
 from transformer.errors import InputError
-from weights.families.family import Family, Tensors
+from weights.families.family import Family, unchanged
 from weights.families.registry import read_config, write_config
+from weights.names import check, steps, tied_head, with_prefix, without_prefix
 from weights.strict_json import read_json
-from weights.tensorfile import Entry, TensorFile, read_header
+from weights.tensorfile import Entry, Stored, TensorFile, read_header
 
 if TYPE_CHECKING:
     import torch
@@ -23,6 +24,8 @@ if TYPE_CHECKING:
     from transformer.model import Transformer
 
 INDEX = "model.safetensors.index.json"
+PICKLES = (".bin", ".pt", ".pth", ".ckpt", ".pkl")
+BLOCK = 1 << 23  # bytes copied or compared at once, and then given back
 
 
 @dataclass(frozen=True)
@@ -32,8 +35,9 @@ class Checkpoint:
     path: Path
     family: Family
     config: Config
-    values: dict[str, Any]  # config.json as it stands
+    values: dict[str, Any]  # config.json as it stands, if there is one
     files: dict[Path, dict[str, Entry]]
+    reader: type[TensorFile] = TensorFile
 
     @property
     def entries(self) -> dict[str, Entry]:
@@ -43,36 +47,47 @@ class Checkpoint:
 def open_checkpoint(path: Path) -> Checkpoint:
     values = read_json(path / "config.json")
     family, config = read_config(values, str(path / "config.json"))
-    files = {file: read_header(file) for file in _tensor_files(path)}
-    seen: dict[str, Path] = {}
-    for file, entries in files.items():
-        for name in entries:
-            if name in seen:
-                raise InputError(f"{file}: tensor {name} stands in {seen[name].name} as well")
-            seen[name] = file
-    return Checkpoint(path, family, config, values, files)
+    checkpoint = Checkpoint(path, family, config, values, _headers(path))
+    numbers = sum(math.prod(entry.shape) for entry in checkpoint.entries.values())
+    if (least := _least(config)) > 4 * numbers:  # nothing that large shall be built to find out what is missing
+        raise InputError(f"{path / 'config.json'}: a decoder of at least {least} numbers, its tensors hold {numbers}")
+    return checkpoint
 
 
-def _tensor_files(path: Path) -> list[Path]:
-    if (path / "model.safetensors").exists():
-        return [path / "model.safetensors"]
-    if not (path / INDEX).exists():
-        pickles = [p.name for p in sorted(path.iterdir()) if p.suffix in (".bin", ".pt", ".pth", ".ckpt")]
-        if pickles:
-            raise InputError(f"{path / pickles[0]}: pickle files can run code and are not read; need safetensors")
-        raise InputError(f"{path}: neither model.safetensors nor {INDEX}")
-    index = read_json(path / INDEX)
-    names = index.get("weight_map")
+def _headers(path: Path) -> dict[Path, dict[str, Entry]]:
+    whole, index = path / "model.safetensors", path / INDEX
+    if whole.exists():
+        return {whole: read_header(whole)}
+    if not index.exists():
+        for file in sorted(path.iterdir()):
+            if file.suffix in PICKLES:
+                raise InputError(f"{file}: pickle files can run code and are not read; need safetensors")
+        raise InputError(f"{path}: neither {whole.name} nor {INDEX}")
+    names = read_json(index).get("weight_map")
     if not isinstance(names, dict) or not names:
-        raise InputError(f"{path / INDEX}: weight_map is missing")
+        raise InputError(f"{index}: weight_map is missing")
     for shard in names.values():
         if not isinstance(shard, str) or not re.fullmatch(r"[\w.\-]+\.safetensors", shard, re.ASCII):
-            raise InputError(f"{path / INDEX}: shard {shard!r:.80} is not the name of a file beside it")
+            raise InputError(f"{index}: shard {shard!r:.80} is not the name of a file beside it")
     shards = {shard: read_header(path / shard) for shard in sorted(set(names.values()))}
     for name, shard in names.items():
         if name not in shards[shard]:
-            raise InputError(f"{path / INDEX}: tensor {name} is not in {shard}, which has {len(shards[shard])}")
-    return [path / shard for shard in shards]
+            raise InputError(f"{index}: tensor {name!r:.80} is not among the {len(shards[shard])} of {shard}")
+    holders: dict[str, str] = {}
+    for shard, entries in shards.items():
+        for name in entries:
+            if holders.setdefault(name, shard) != shard:
+                raise InputError(f"{path / shard}: tensor {name} stands in {holders[name]} as well")
+    return {path / shard: entries for shard, entries in shards.items()}
+
+
+def _least(config: Config) -> int:
+    """How many numbers the matrices hold that every decoder has."""
+    mlps = sum(layer.mlp_width * (layer.experts.count if layer.experts else 1) for layer in config.layers)
+    attention = len(config.layers) * config.head_dim * (config.heads + config.kv_heads)
+    positions = config.context if config.position_embedding == "learned" else 0
+    embed = config.vocab_size * (config.embed_width or config.width)
+    return embed + config.width * (2 * mlps + 2 * attention + positions)
 
 
 def load_model(checkpoint: Checkpoint, dtype: torch.dtype | None = None, device: str = "cpu") -> Transformer:
@@ -84,20 +99,24 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype | None = None, device:
     from transformer.model import Transformer
     from transformer.pieces import pieces
 
+    family, config = checkpoint.family, checkpoint.config
     with torch.device("meta"):
-        model = Transformer(checkpoint.config)
+        model = Transformer(config)
     meta = dict(model.named_parameters())
     known = {piece.name: piece for piece in pieces(model)}
     shapes = {name: piece.of(meta[piece.parameter]) for name, piece in known.items()}
-    plan = list(_plan(checkpoint, shapes))
-    _check(checkpoint, plan, shapes)
-    stored = {name: file for file in map(TensorFile, checkpoint.files) for name in file.entries}
-    full = _full_names(checkpoint)
+    opened = [checkpoint.reader(path, entries) for path, entries in checkpoint.files.items()]
+    files = {name: file for file in opened for name in file.entries}
+    stored = {bare: Stored(files[name], name) for bare, name in without_prefix(family, files, checkpoint.path).items()}
+    plan = list(steps(family, config, known, stored))
+    check(family, config, plan, shapes, stored, checkpoint.path)
+    if config.tied and (head := stored.get(tied_head(family))) is not None:
+        _equal(next(stored[step.theirs[0]] for step in plan if step.ours == ["embed.weight"]), head)
 
     state: dict[str, Tensor] = {}
     for theirs, ours, rule in plan:
-        sources = [stored[full[name]].tensor(full[name]) for name in theirs]
-        for name, tensor in zip(ours, rule.load(checkpoint.config, sources), strict=True):
+        sources = [stored[name].tensor() for name in theirs]
+        for name, tensor in zip(ours, rule.load(config, sources), strict=True):
             piece = known[name]
             shape, wanted = meta[piece.parameter].shape, dtype or tensor.dtype
             if tensor.shape == shape and tensor.dtype == wanted and tensor.is_contiguous():
@@ -105,12 +124,35 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype | None = None, device:
                 continue
             if piece.parameter not in state:
                 state[piece.parameter] = torch.empty(shape, dtype=wanted, device=device)
-            piece.of(state[piece.parameter]).copy_(tensor)
-            for source in theirs:
-                stored[full[source]].forget(full[source])
+            rows = _rows(tensor) if rule.load is unchanged else len(tensor)
+            for start in range(0, len(tensor), rows):
+                piece.of(state[piece.parameter])[start : start + rows] = tensor[start : start + rows]
+                if rule.load is unchanged:
+                    stored[theirs[0]].forget(min(1.0, (start + rows) / len(tensor)))
+        for name in theirs:
+            stored[name].forget()
     model.load_state_dict(state, assign=True, strict=False)
     model.tie()
     return model.eval().requires_grad_(False)
+
+
+def _equal(embed: Stored, head: Stored) -> None:
+    """A head that the config ties to the embedding may be stored once more, but not as something else."""
+    import torch
+
+    a, b = embed.tensor(), head.tensor()
+    same = a.dtype == b.dtype and a.shape == b.shape
+    for start in range(0, len(a), rows := _rows(a)):
+        same = same and torch.equal(a[start : start + rows], b[start : start + rows])
+        embed.forget(start / len(a))
+        head.forget(start / len(a))
+    if not same:
+        raise InputError(f"{head.file.path}: {head.name} is not {embed.name}, though tie_word_embeddings says so")
+
+
+def _rows(tensor: Tensor) -> int:
+    """As many as make a block."""
+    return max(1, BLOCK * len(tensor) // max(1, tensor.nbytes))
 
 
 def save_model(model: Transformer, path: Path, values: dict[str, Any] | None = None) -> None:
@@ -119,77 +161,19 @@ def save_model(model: Transformer, path: Path, values: dict[str, Any] | None = N
 
     from transformer.pieces import pieces
 
-    if values is None:
-        family, values = write_config(model.config)
-    else:
+    if values:
+        values = values.get("text_config", values)  # of a model for more than text, only what writes it is saved
         family, _ = read_config(values, str(path))
+    else:
+        family, values = write_config(model.config)
     parameters = dict(model.named_parameters())
     ours = {piece.name: piece.of(parameters[piece.parameter].detach()) for piece in pieces(model)}
     tensors: dict[str, Tensor] = {}
-    for theirs, names, rule in _instances(family, model.config, ours):
+    for theirs, names, rule in steps(family, model.config, ours):
         for name, tensor in zip(theirs, rule.save(model.config, [ours[n] for n in names]), strict=True):
-            head = name.startswith(family.headless)
-            tensors[name if head else family.prefix + name] = tensor.contiguous()
+            tensors[with_prefix(family, name)] = tensor.contiguous()
     dtype = str(next(iter(tensors.values())).dtype).removeprefix("torch.")
-    text = json.dumps({**values, "dtype": dtype}, indent=2) + "\n"
+    own = {key: value for key, value in values.items() if key != "torch_dtype"}
+    text = json.dumps({**own, "architectures": [family.architecture], "dtype": dtype}, indent=2) + "\n"
     (path / "config.json").write_text(text)
     save_file(tensors, path / "model.safetensors", metadata={"format": "pt"})
-
-
-def _instances(
-    family: Family, config: Config, ours: dict[str, Tensor]
-) -> Iterator[tuple[list[str], list[str], Tensors]]:
-    """The family's rules spelled out for every layer, expert, weight and bias that this decoder has."""
-    for rule in family.tensors:
-        template = " ".join((*rule.theirs, *rule.ours))
-        for i in range(len(config.layers) if "{i}" in template else 1):
-            experts = config.layers[i].experts
-            for e in range(experts.count if experts and "{e}" in template else 1):
-                for kind in (".weight", ".bias"):
-                    names = [name.format(i=i, e=e) + kind for name in rule.ours]
-                    if all(name in ours for name in names):
-                        yield [name.format(i=i, e=e) + kind for name in rule.theirs], names, rule
-
-
-def _plan(checkpoint: Checkpoint, shapes: dict[str, Tensor]) -> Iterator[tuple[list[str], list[str], Tensors]]:
-    """What to read for which pieces. Where two rules could make a piece, the one whose tensors are there."""
-    made: set[str] = set()
-    names = _full_names(checkpoint)
-    rules = list(_instances(checkpoint.family, checkpoint.config, shapes))
-    for theirs, ours, rule in sorted(rules, key=lambda r: not all(name in names for name in r[0])):
-        if not made.intersection(ours):
-            made.update(ours)
-            yield theirs, ours, rule
-    assert made == set(shapes), f"{checkpoint.family.model_type} cannot name {sorted(set(shapes) - made)}"
-
-
-def _full_names(checkpoint: Checkpoint) -> dict[str, str]:
-    """Names without the base model's prefix -> names as they stand in the file."""
-    return {name.removeprefix(checkpoint.family.prefix): name for name in checkpoint.entries}
-
-
-def _check(checkpoint: Checkpoint, plan: list[tuple[list[str], list[str], Tensors]], shapes: dict[str, Tensor]) -> None:
-    """Every tensor the decoder needs is there, has the right shape, and no other is."""
-    entries = checkpoint.entries
-    left = _full_names(checkpoint)
-    for theirs, ours, rule in plan:
-        wanted = rule.save(checkpoint.config, [shapes[name] for name in ours])
-        for name, tensor in zip(theirs, wanted, strict=True):
-            if name not in left:
-                raise InputError(f"{checkpoint.path}: tensor {name} is missing, {len(entries)} others are there")
-            found = entries[left.pop(name)].shape
-            if found != tuple(tensor.shape):
-                raise InputError(
-                    f"{checkpoint.path}: tensor {name} has shape {list(found)}, config.json needs {list(tensor.shape)}"
-                )
-    family = checkpoint.family
-    unknown = [
-        name
-        for name in left
-        if not any(re.fullmatch(pattern, name) for pattern in family.ignored)
-        and not (checkpoint.config.tied and name.startswith(family.headless))
-    ]
-    if unknown:
-        raise InputError(
-            f"{checkpoint.path}: {len(unknown)} of {len(entries)} tensors unknown to {family.model_type}: {unknown[0]}"
-        )

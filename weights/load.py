@@ -7,12 +7,14 @@ from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from transformer.errors import InputError
+from weights.beside import Beside, content, read_beside
 from weights.checkpoint import Checkpoint, load_model, open_checkpoint
 from weights.families.foreign import Foreign
-from weights.strict_json import MEGABYTE, read_json
+from weights.gguf.checkpoint import beside_gguf, open_gguf
+from weights.gguf.file import read_gguf
 from weights.tensorfile import FLOATS
 
 if TYPE_CHECKING:
@@ -39,23 +41,23 @@ class Loaded:
 
 
 def available(search: str = "") -> Iterator[tuple[str, Path]]:
-    """What can be named: the embedded models, then the directories under the search path, nearest first."""
+    """What can be named: the embedded models, then what lies under the search path, nearest first."""
     for root in [EMBEDDED, *(Path(part) for part in search.split(os.pathsep) if part)]:
         if root.is_dir():
             for path in sorted(root.iterdir()):
-                if (path / "config.json").is_file():
+                if (path / "config.json").is_file() or path.suffix == ".gguf":
                     yield path.name, path
 
 
 def resolve(name: str, search: str = "") -> Path:
-    """The directory of a model given by path or by name."""
+    """The directory or GGUF file of a model given by path or by name."""
     path = Path(name)
-    if path.is_dir():
+    if path.is_dir() or (path.exists() and path.suffix == ".gguf"):
         return path
     if path.exists():
         if path.suffix in (".bin", ".pt", ".pth", ".ckpt", ".pkl"):
             raise InputError(f"{name}: pickle files can run code and are not read; need a directory with safetensors")
-        raise InputError(f"{name}: not a model directory")
+        raise InputError(f"{name}: neither a model directory nor a .gguf file")
     for known, path in available(search):
         if known == name:
             return path
@@ -65,10 +67,10 @@ def resolve(name: str, search: str = "") -> Path:
 
 def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto") -> Loaded:
     path = resolve(name, search)
-    checkpoint = open_checkpoint(path)
+    checkpoint, beside = open_model(path)
     target = _device(device)
-    tokenizer = load_tokenizer(path, checkpoint.config.vocab_size)
-    settings = _optional(path / "generation_config.json")
+    tokenizer = load_tokenizer(beside, checkpoint.config.vocab_size)
+    settings = beside.generation_config
     model = load_model(checkpoint, _dtype(checkpoint, dtype, target), target)
     return Loaded(
         name=path.name if name != str(path) else name,
@@ -78,31 +80,33 @@ def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto")
         eos=_eos(settings, checkpoint),
         sampling=_sampling(settings),
         limit=settings.integer("max_new_tokens", None),
-        template=_template(path),
+        template=_template(beside),
     )
 
 
-def load_tokenizer(path: Path, vocab_size: int) -> Tokenizer:
+def open_weights(path: Path) -> Checkpoint:
+    """What a directory or a GGUF file holds; no tensor is read."""
+    return open_checkpoint(path) if path.is_dir() else open_gguf(read_gguf(path))
+
+
+def open_model(path: Path) -> tuple[Checkpoint, Beside]:
+    """The same with what stands beside the weights, a GGUF file's head being read once."""
+    if path.is_dir():
+        return open_checkpoint(path), read_beside(path)
+    gguf = read_gguf(path)
+    return open_gguf(gguf), beside_gguf(gguf)
+
+
+def load_tokenizer(beside: Beside, vocab_size: int) -> Tokenizer:
     from transformer.tokenizer import Tokenizer
 
-    file = path / "tokenizer.json"
-    read_json(file, limit=64 * MEGABYTE)  # refuses what the tokenizer library would stumble over
-    own = _optional(path / "tokenizer_config.json")
-    tokenizer = Tokenizer.from_json(file.read_text(encoding="utf-8"), str(file))
+    own = beside.tokenizer_config
+    tokenizer = Tokenizer.from_json(beside.tokenizer, beside.source)
     if tokenizer.size > vocab_size:
-        raise InputError(f"{file}: its ids reach {tokenizer.size - 1}, the model's vocabulary has {vocab_size}")
+        raise InputError(f"{beside.source}: ids reach {tokenizer.size - 1}, the model's vocabulary has {vocab_size}")
     if own.values.get("add_bos_token") is True:
-        tokenizer.bos = tokenizer.id(_content(own.values.get("bos_token")) or "")
+        tokenizer.bos = tokenizer.id(content(own.values.get("bos_token")) or "")
     return tokenizer
-
-
-def _content(token: Any) -> str | None:
-    """Special tokens are written as strings or as objects with their content."""
-    return token.get("content") if isinstance(token, dict) else token
-
-
-def _optional(path: Path) -> Foreign:
-    return Foreign(read_json(path) if path.exists() else {}, str(path))
 
 
 def _eos(settings: Foreign, checkpoint: Checkpoint) -> frozenset[int]:
@@ -126,18 +130,14 @@ def _sampling(settings: Foreign) -> dict[str, float]:
     return values
 
 
-def _template(path: Path) -> ChatTemplate | None:
+def _template(beside: Beside) -> ChatTemplate | None:
     from weights.chat import ChatTemplate
 
-    own = _optional(path / "tokenizer_config.json")
-    file = path / "chat_template.jinja"
-    source: Any = file.read_text(encoding="utf-8") if file.exists() else own.values.get("chat_template")
-    if isinstance(source, list):  # several templates by name
-        source = next((t.get("template") for t in source if isinstance(t, dict) and t.get("name") == "default"), None)
-    if not isinstance(source, str):
+    if beside.template is None:
         return None
-    tokens = {k: text for k, v in own.values.items() if k.endswith("_token") and isinstance(text := _content(v), str)}
-    return ChatTemplate(source, tokens)
+    own = beside.tokenizer_config.values
+    tokens = {k: text for k, v in own.items() if k.endswith("_token") and isinstance(text := content(v), str)}
+    return ChatTemplate(beside.template, tokens)
 
 
 def _device(name: str) -> str:
@@ -160,7 +160,8 @@ def _dtype(checkpoint: Checkpoint, name: str, device: str) -> torch.dtype:
     sizes: Counter[str] = Counter()
     for entry in checkpoint.entries.values():
         sizes[entry.dtype] += (entry.stop - entry.start) * (entry.dtype in FLOATS)
-    dtype: torch.dtype = getattr(torch, FLOATS[sizes.most_common(1)[0][0]])  # norms alone may be wider
+    largest = sizes.most_common(1)[0][0]  # norms alone may be wider
+    dtype: torch.dtype = getattr(torch, FLOATS.get(largest, "float32"))
     return dtype if dtype.itemsize >= 4 or device != "cpu" or _native(dtype) else torch.float32
 
 

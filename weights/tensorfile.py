@@ -80,10 +80,10 @@ def _entry(path: Path, name: str, fields: Any, base: int) -> Entry:
 
 
 class TensorFile:
-    """A safetensors file whose tensors are views of its memory map."""
+    """A safetensors file whose tensors, known from its header, are views of its memory map."""
 
-    def __init__(self, path: Path):
-        self.path, self.entries = path, read_header(path)
+    def __init__(self, path: Path, entries: dict[str, Entry]):
+        self.path, self.entries = path, entries
         with path.open("rb") as file:
             # Private and writable: torch refuses read-only memory, and nothing written would reach the file.
             self.memory = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY)
@@ -99,10 +99,27 @@ class TensorFile:
             return torch.empty(entry.shape, dtype=dtype)
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=entry.start).view(entry.shape)
 
-    def forget(self, name: str) -> None:
-        """Gives the pages of a tensor back once its numbers were copied elsewhere."""
+    def forget(self, name: str, share: float = 1.0) -> None:
+        """Gives the pages of a tensor, or of its first part, back once its numbers were copied elsewhere."""
         entry = self.entries[name]
         first = -(-entry.start // mmap.PAGESIZE) * mmap.PAGESIZE
-        last = entry.stop // mmap.PAGESIZE * mmap.PAGESIZE
+        last = (entry.start + int(share * (entry.stop - entry.start))) // mmap.PAGESIZE * mmap.PAGESIZE
         if last > first and hasattr(mmap, "MADV_DONTNEED"):
             self.memory.madvise(mmap.MADV_DONTNEED, first, last - first)
+
+
+class Stored(NamedTuple):
+    """One tensor of a file."""
+
+    file: TensorFile
+    name: str
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.file.entries[self.name].shape
+
+    def tensor(self) -> Tensor:
+        return self.file.tensor(self.name)
+
+    def forget(self, share: float = 1.0) -> None:
+        self.file.forget(self.name, share)

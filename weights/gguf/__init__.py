@@ -1,0 +1,1 @@
+"""GGUF: a whole model in one file, as llama.cpp keeps it."""
