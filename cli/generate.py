@@ -63,6 +63,7 @@ def generate(
         system=system,
         seed=drawn,
     )
+    wish.check()
     if jsonl is not None:
         if prompt is not None or file is not None or samples > 1:
             raise InputError("--jsonl takes its prompts from its lines: give no prompt, --file or --samples with it")

@@ -6,23 +6,44 @@ import math
 import os
 from pathlib import Path
 
+UNLIMITED = 1 << 20
 
-def available_cores(cgroup: Path = Path("/sys/fs/cgroup")) -> int:
+
+def available_cores(root: Path = Path("/")) -> int:
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    return max(1, min(cores, _quota(cgroup)))
+    return max(1, min(cores, _quota(root)))
 
 
-def _quota(cgroup: Path) -> int:
-    """Whole cores of the cgroup's CPU quota, rounded up; a huge number if there is none."""
+def _quota(root: Path) -> int:
+    """Whole cores of the CPU quota, rounded up: the smallest of our own control group and those above it."""
+    top = root / "sys/fs/cgroup"
+    own = top / _own_group(root)
+    quotas = [_version_2(group) for group in (own, *own.parents) if group.is_relative_to(top)]
+    return min(*quotas, _version_1(top / "cpu"), UNLIMITED)
+
+
+def _own_group(root: Path) -> str:
     try:
-        if (cgroup / "cpu.max").exists():
-            quota, period = (cgroup / "cpu.max").read_text().split()[:2]
-        else:
-            quota = (cgroup / "cpu/cpu.cfs_quota_us").read_text().strip()
-            period = (cgroup / "cpu/cpu.cfs_period_us").read_text().strip()
-        return math.ceil(int(quota) / int(period)) if int(quota) > 0 else 1 << 20
+        lines = (root / "proc/self/cgroup").read_text().splitlines()
+    except OSError:
+        return ""
+    return next((line.removeprefix("0::").strip("/") for line in lines if line.startswith("0::")), "")
+
+
+def _version_2(group: Path) -> int:
+    try:
+        quota, period = (group / "cpu.max").read_text().split()[:2]
+        return math.ceil(int(quota) / int(period))
+    except (OSError, ValueError):  # no such file, or "max"
+        return UNLIMITED
+
+
+def _version_1(group: Path) -> int:
+    try:
+        quota, period = (int((group / f"cpu.cfs_{name}_us").read_text()) for name in ("quota", "period"))
+        return math.ceil(quota / period) if quota > 0 else UNLIMITED
     except (OSError, ValueError):
-        return 1 << 20
+        return UNLIMITED
 
 
 def set_threads(threads: int | None) -> int:

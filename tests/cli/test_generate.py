@@ -211,6 +211,7 @@ def test_usage_errors_are_one_line(tiny: Path) -> None:
         result = tfm("generate", "-m", str(tiny), *args)
         assert result.code == 2 and result.out == b"" and result.error
     assert "top_p must be between" in tfm("generate", "-m", str(tiny), "x", "--top-p", "2").error
+    assert "seed must be" in tfm("generate", "-m", str(tiny), "x", "--seed", str(2**70)).error
     assert tfm("nonsense").code == 2
 
 
