@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli import generate, models
+from cli import explain, generate, models
 from cli.terminal import complain, guard_streams
 from transformer.errors import EnvironmentFailed, InputError
 
@@ -23,6 +23,7 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 app.command("generate")(generate.generate)
+app.command("explain")(explain.explain)
 app.add_typer(models.app, name="models")
 
 

@@ -32,8 +32,11 @@ class Rows(NamedTuple):
     def keys(self) -> slice:
         return slice(self.first, self.first + self.weights.shape[-1])
 
-    def only(self, wanted: Tensor) -> Rows:
-        here = torch.isin(self.queries, wanted)
+    def only(self, wanted: Sequence[int] | None) -> Rows:
+        """The rows that an observer asked for."""
+        if wanted is None:
+            return self
+        here = _among(self.queries, wanted)
         if bool(here.all()):
             return self
         queries = self.queries[here]
@@ -45,7 +48,7 @@ class Rows(NamedTuple):
 class Observer:
     """What is kept of a pass. `rows` are the positions whose attention it wants to see: None for all of them."""
 
-    rows: Collection[int] | None = ()
+    rows: Sequence[int] | None = ()
     layers: Collection[int] | None = None
 
     def attention(self, rows: Rows) -> None:
@@ -57,6 +60,14 @@ class Observer:
     def memory(self) -> int:
         """Bytes that it will hold, known before the pass."""
         return 0
+
+
+def show(rows: Rows, observers: Sequence[Observer]) -> None:
+    """Gives each observer those of the rows that it asked for."""
+    for observer in observers:
+        theirs = rows.only(observer.rows)
+        if len(theirs.queries) and (observer.layers is None or rows.layer in observer.layers):
+            observer.attention(theirs)
 
 
 class Recorder:
@@ -80,10 +91,7 @@ class Recorder:
         heads, keys = scene.q.shape[1], scene.k.shape[2]
         for chosen in wanted.split(max(1, BLOCK // (heads * keys))):
             rows = scene.rows(chosen)
-            for observer in watching:
-                theirs = rows if observer.rows is None else rows.only(_tensor(observer.rows, rows.queries))
-                if len(theirs.queries):
-                    observer.attention(theirs)
+            show(rows, watching)
             if len(wanted) == len(scene.queries):
                 assert rows.values is not None
                 outputs.append(rows.weights.to(rows.values.dtype) @ per_query_head(rows.values[None], heads)[0])
@@ -145,9 +153,14 @@ def _wanted(observers: Sequence[Observer], queries: Tensor) -> Tensor:
     """Which of the queries somebody wants to see, as indices."""
     if any(o.rows is None for o in observers):
         return torch.arange(len(queries), device=queries.device)
-    rows = {row for o in observers for row in o.rows or ()}
-    return torch.isin(queries, _tensor(rows, queries)).nonzero()[:, 0]
+    wanted = torch.zeros_like(queries, dtype=torch.bool)
+    for observer in observers:
+        wanted |= _among(queries, observer.rows or ())
+    return wanted.nonzero()[:, 0]
 
 
-def _tensor(rows: Collection[int], like: Tensor) -> Tensor:
-    return torch.tensor(sorted(rows), dtype=like.dtype, device=like.device)
+def _among(queries: Tensor, rows: Sequence[int]) -> Tensor:
+    """Which positions are among the rows, as booleans."""
+    if isinstance(rows, range) and rows.step == 1:
+        return (queries >= rows.start) & (queries < rows.stop)
+    return torch.isin(queries, torch.tensor(rows, dtype=queries.dtype, device=queries.device))

@@ -13,23 +13,27 @@ from transformer.recording import Observer, Rows
 
 
 class Mean(Observer):
-    """Attention averaged over all layers and heads: `weights` (n, n)."""
+    """Attention averaged over all layers and heads: `weights` (rows, n)."""
 
-    rows = None
-
-    def __init__(self, config: Config, length: int):
-        self.length, self.share = length, 1.0 / (len(config.layers) * config.heads)
+    def __init__(self, config: Config, length: int, rows: range | None = None):
+        self.length = length
+        self.rows: range = range(length) if rows is None else rows
+        self.share = 1.0 / (len(config.layers) * config.heads)
         self.weights = torch.empty(0)
 
     def memory(self) -> int:
-        return 4 * self.length**2
+        return 4 * len(self.rows) * self.length
 
     def attention(self, rows: Rows) -> None:
         if not len(self.weights):
-            self.weights = torch.zeros(self.length, self.length, device=rows.weights.device)
-        first = int(rows.queries[0])
+            self.weights = torch.zeros(len(self.rows), self.length, device=rows.weights.device)
+        first = int(rows.queries[0]) - self.rows.start
         part = self.weights[first : first + len(rows.queries), rows.keys]
         part.add_(rows.weights.sum(0), alpha=self.share)
+
+    def of(self, i: int) -> Tensor:
+        """What token i gives to itself and all before it: (i + 1,)"""
+        return self.weights[i - self.rows.start, : i + 1]
 
 
 class Sharp(NamedTuple):
@@ -43,9 +47,8 @@ class Sharpest(Observer):
     """For every token, the head that reads another token most strongly, once the sink (the first token), the token
     itself and its predecessor are set aside: those three are what most heads read most of the time."""
 
-    rows = None
-
-    def __init__(self, length: int):
+    def __init__(self, length: int, rows: range | None = None):
+        self.rows = range(length) if rows is None else rows
         self.weight = torch.zeros(length)
         self.layer, self.head, self.token = (torch.zeros(length, dtype=torch.int64) for _ in range(3))
 
@@ -69,9 +72,8 @@ class Sharpest(Observer):
 class Entropy(Observer):
     """How widely a token reads: its rows' entropy over the largest possible, averaged over layers and heads."""
 
-    rows = None
-
-    def __init__(self, config: Config, length: int):
+    def __init__(self, config: Config, length: int, rows: range | None = None):
+        self.rows = range(length) if rows is None else rows
         self.windows = [layer.window or length for layer in config.layers]
         self.spread = torch.zeros(length)  # 0: one token; 1: all alike
         self.share = 1.0 / (len(config.layers) * config.heads)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from transformer.recording import Observer, Rows
+from transformer.recording import Observer, Rows, show
 
 JOINERS = "\u200d\ufe0e\ufe0f"  # zero-width joiner, variation selectors
 SCRIPTS_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC")
@@ -88,12 +88,7 @@ class InWords(Observer):
         columns = of[rows.keys] - first
         weights = rows.weights.new_zeros(*rows.weights.shape[:2], int(columns[-1]) + 1)
         weights.index_add_(2, columns, rows.weights)
-        merged = Rows(rows.layer, of[rows.queries], first, weights)
-        for observer in self.observers:
-            if observer.layers is None or rows.layer in observer.layers:
-                theirs = merged if observer.rows is None else merged.only(of.new_tensor(sorted(observer.rows)))
-                if len(theirs.queries):
-                    observer.attention(theirs)
+        show(Rows(rows.layer, of[rows.queries], first, weights), self.observers)
 
     def stream(self, layer: int, part: str, x: torch.Tensor) -> None:
         for observer in self.observers:

@@ -1,0 +1,109 @@
+"""From a question to its answer: the views it asks for, one shared pass for them all, and how they leave."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from cli.question import Question
+from cli.render import Table, show, write_csv
+from cli.subject import Subject
+from cli.terminal import console, note, safe
+from cli.views.overview import Overview
+from cli.views.view import View
+from transformer.errors import InputError
+
+if TYPE_CHECKING:
+    from weights.load import Loaded
+
+MEGABYTE = 1 << 20
+Load = Callable[[str], "Loaded"]
+
+
+def views(subject: Subject, question: Question, load: Load) -> list[View]:
+    """Every view asked for beside the default one, in the order they are shown."""
+    chosen: list[View] = []
+    return chosen
+
+
+class Answer:
+    """What was found. The default view is computed when nothing else was asked for, and always for JSON."""
+
+    def __init__(self, subject: Subject, question: Question, load: Load, budget_mb: int | None, for_json: bool):
+        self.subject = subject
+        self.asked = views(subject, question, load)
+        self.overview = Overview(subject, question) if for_json or not self.asked else None
+        self.views = [*([self.overview] if self.overview else []), *self.asked]
+        observers = [observer for view in self.views for observer in view.observers]
+        check_budget(subject.needs(observers), budget_mb)
+        x = subject.run(observers)
+        for view in self.views:
+            view.finish(x)
+
+    def as_object(self) -> dict[str, Any]:
+        """The shape of `explain --json`."""
+        assert self.overview is not None
+        config = self.subject.model.config
+        return {
+            "schema_version": 1,
+            "model": self.subject.loaded.name,
+            "text": self.subject.text,
+            "n_layers": len(config.layers),
+            "n_heads": config.heads,
+            "tokens": self.overview.data(),
+            "next": self.overview.next(),
+            **{view.key: view.data() for view in self.asked},
+            "caveats": self.caveats(),
+        }
+
+    def caveats(self) -> list[str]:
+        return list(dict.fromkeys(line for view in self.views for line in view.caveats()))
+
+    def tables(self, width: int) -> list[Table]:
+        return [table for view in self.views for table in view.tables(width)]
+
+    @property
+    def code(self) -> int:
+        return int(any(view.failed() for view in self.views))
+
+
+def print_json(answer: Answer) -> None:
+    sys.stdout.write(json.dumps(answer.as_object(), ensure_ascii=False) + "\n")
+
+
+def print_csv(answer: Answer) -> None:
+    if len(answer.views) > 1:
+        raise InputError(f"--csv prints one view, {len(answer.views)} were asked for")
+    write_csv(answer.views[0].records(), sys.stdout)
+
+
+def print_tables(answer: Answer, everything: bool) -> None:
+    """On a terminal a long table is cut in the middle, unless everything was asked for."""
+    out = console()
+    show(out, answer.tables(out.width), paged=out.is_terminal and not everything)
+    sys.stdout.flush()
+    for line in answer.caveats():
+        note(safe(line))
+
+
+def draw(answer: Answer, path: Path) -> None:
+    from cli.figure import write_svg
+
+    width = console().width
+    write_svg(path, answer.tables(width), width, f"{answer.subject.loaded.name}: {answer.subject.text}")
+
+
+def check_budget(needed: int, budget_mb: int | None) -> None:
+    from cli.machine import available_memory
+
+    free = available_memory()
+    allowed = free if budget_mb is None else budget_mb * MEGABYTE
+    if needed > allowed:
+        whose = "this machine has free" if budget_mb is None else "--budget-mb allows"
+        raise InputError(
+            f"this needs about {needed // MEGABYTE:,} MB above the model, {whose} {allowed // MEGABYTE:,}; "
+            "ask for fewer rows (--rows a:b), layers or heads, or for one --token"
+        )
