@@ -24,16 +24,15 @@ app = typer.Typer(invoke_without_command=True)
 
 @app.callback()
 def models(context: typer.Context) -> None:
-    """List the models that can be named: the embedded one, and the directories under TFM_PATH."""
+    """List the models that can be named: the embedded one, and what lies under TFM_PATH."""
     if context.invoked_subcommand is not None:
         return
-    from weights.checkpoint import open_checkpoint
-    from weights.load import available
+    from weights.load import available, open_weights
 
     table = _table("name", "family", "layers × width", "parameters", "path")
     for name, path in available(os.environ.get("TFM_PATH", "")):
         try:
-            checkpoint = open_checkpoint(path)
+            checkpoint = open_weights(path)
         except InputError as error:
             table.add_row(safe(name), "", "", "", safe(str(error)))
             continue
@@ -45,14 +44,13 @@ def models(context: typer.Context) -> None:
 
 @app.command()
 def show(
-    name: Annotated[str, typer.Argument(help="A model directory, or a name from `tfm models`.")] = DEFAULT_MODEL,
+    name: Annotated[str, typer.Argument(help="A directory, a GGUF file, or a name from `tfm models`.")] = DEFAULT_MODEL,
     context: Annotated[int | None, typer.Option(min=1, help="Tokens to reckon the KV cache for.")] = None,
 ) -> None:
     """Show a model's architecture, tensors and memory, without loading it."""
-    from weights.checkpoint import open_checkpoint
-    from weights.load import resolve
+    from weights.load import open_weights, resolve
 
-    checkpoint = open_checkpoint(resolve(name, os.environ.get("TFM_PATH", "")))
+    checkpoint = open_weights(resolve(name, os.environ.get("TFM_PATH", "")))
     out = console()
     for table in (_architecture(checkpoint), _tensors(checkpoint), _memory(checkpoint, context)):
         out.print(table)

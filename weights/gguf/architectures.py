@@ -143,7 +143,7 @@ def _decoder(c: Foreign, activation: Activation = "silu") -> Config:
         heads=heads,
         kv_heads=c.integer("attention.head_count_kv", heads),
         head_dim=head_dim,
-        layers=(layer,) * c.integer("block_count"),
+        layers=(layer,) * c.layers("block_count"),
         norm=_norm(c),
         activation=activation,
         qkv_bias=tensors.has("blk.0.attn_q.bias") or tensors.has("blk.0.attn_qkv.bias"),
@@ -167,7 +167,7 @@ def _rope(c: Foreign, head_dim: int) -> Rope:
     original = c.integer("rope.scaling.original_context_length", context)
     magnitude = c.number("rope.scaling.attn_factor", 1.0)
     if c.has("rope_freqs.weight"):
-        divisors = tuple(c.list("rope_freqs.weight"))
+        divisors = c.numbers("rope_freqs.weight")
         return replace(
             plain, scaling="longrope", original_context=original, short_factor=divisors, long_factor=divisors
         )
@@ -177,8 +177,8 @@ def _rope(c: Foreign, head_dim: int) -> Rope:
             scaling="longrope",
             original_context=original,
             attention_factor=magnitude,
-            short_factor=tuple(c.list("rope_factors_short.weight")),
-            long_factor=tuple(c.list("rope_factors_long.weight")),
+            short_factor=c.numbers("rope_factors_short.weight"),
+            long_factor=c.numbers("rope_factors_long.weight"),
         )
     factor = c.number("rope.scaling.factor", c.number("rope.scale_linear", 1.0)) or 1.0
     kind = c.text("rope.scaling.type", "linear")

@@ -41,6 +41,7 @@ CUTS: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(("qwen2", "stablelm2", "deepseek-r1-qwen", "megrez", "hunyuan"), (QWEN2,)),
     "tekken": (CASED.replace("{0}", "") + r"\p{N}|" + PATHS,),
     **dict.fromkeys(("gpt-4o", "llama4"), (CASED.replace("{0}", CONTRACTIONS + "?") + r"\p{N}{1,3}|" + PATHS,)),
+    "deepseek-coder": (r"[\r\n]", r"\s?\p{L}+", r"\s?\p{P}+", r"[一-龥ࠀ-一가-\x{D7FF}]+", r"\p{N}"),
     "deepseek-v3": (r"\p{N}{1,3}", r"[一-龥぀-ゟ゠-ヿ]+", DEEPSEEK),
     "default": (r"[\p{P}\$\+<=>\^~\|]+", GPT2, r"\p{N}+", r"[0-9][0-9][0-9]"),
 }
