@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli import explain, generate, models
+from cli import explain, generate, models, train
 from cli.terminal import complain, guard_streams
 from transformer.errors import EnvironmentFailed, InputError
 
@@ -24,6 +24,7 @@ app = typer.Typer(
 )
 app.command("generate")(generate.generate)
 app.command("explain")(explain.explain)
+app.command("train")(train.train)
 app.add_typer(models.app, name="models")
 
 
