@@ -34,15 +34,23 @@ FOREIGN_ACTIVATIONS: dict[Activation, str] = {
 }
 
 
+QKV = ("blocks.{i}.attention.q", "blocks.{i}.attention.k", "blocks.{i}.attention.v")
+
+
 def unchanged(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
     return tensors
+
+
+def always(config: Config) -> bool:
+    return True
 
 
 @dataclass(frozen=True)
 class Tensors:
     """Foreign tensors and our pieces that hold the same numbers.
 
-    Names leave out `.weight` and `.bias`: both follow where the piece has them. {i} counts layers, {e} experts.
+    Names leave out `.weight` and `.bias`: both follow where the piece has them. {i} counts layers, {e} experts;
+    {head}, {kv_head} and {expert} stand for all of them within one rule.
     `load` turns theirs into ours, `save` the other way; it also runs on tensors that have only a shape, to tell
     which shapes a file must have.
     """
@@ -51,6 +59,8 @@ class Tensors:
     ours: tuple[str, ...]
     load: Convert = unchanged
     save: Convert = unchanged
+    bare: bool = False  # their names carry no `.weight`
+    when: Callable[[Config], bool] = always  # for names that depend on how a decoder is built
 
 
 @dataclass(frozen=True)
@@ -63,10 +73,11 @@ class Family:
     ignored: tuple[str, ...] = ()  # patterns of tensors that hold nothing a decoder needs
     write: Callable[[Config], dict[str, Any]] | None = None  # what config.json would say, right or wrong
     headless: tuple[str, ...] = ("lm_head",)  # names that never carry the prefix
+    other_prefixes: tuple[str, ...] = ()  # what some files have instead of `prefix`, longest first
 
 
-def same(theirs: str, ours: str) -> Tensors:
-    return Tensors((theirs,), (ours,))
+def same(theirs: str, ours: str, when: Callable[[Config], bool] = always) -> Tensors:
+    return Tensors((theirs,), (ours,), when=when)
 
 
 def stacked(theirs: str, *ours: str) -> Tensors:
@@ -84,3 +95,47 @@ def stacked(theirs: str, *ours: str) -> Tensors:
         return [torch.cat(list(tensors))]
 
     return Tensors((theirs,), ours, load, save)
+
+
+def grouped(theirs: str) -> Tensors:
+    """Queries, keys and values in one matrix: each key/value head stands behind the queries that share it."""
+
+    def load(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        groups = tensors[0].unflatten(0, (config.kv_heads, -1, config.head_dim))  # (K, H/K + 2, D, ...)
+        parts = groups.split((config.heads // config.kv_heads, 1, 1), dim=1)
+        return [part.flatten(0, 2) for part in parts]
+
+    def save(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        import torch
+
+        groups = [t.unflatten(0, (config.kv_heads, -1, config.head_dim)) for t in tensors]
+        return [torch.cat(groups, dim=1).flatten(0, 2)]
+
+    return Tensors((theirs,), QKV, load, save)
+
+
+def stacked_experts(gate_up: str, down: str) -> tuple[Tensors, Tensors]:
+    """All experts of a layer in two tensors: gates above ups (E, 2F, C), and downs (E, C, F)."""
+
+    def load(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [matrix for half in tensors[0].chunk(2, dim=1) for matrix in half]
+
+    def save(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        import torch
+
+        half = len(tensors) // 2
+        return [torch.cat((torch.stack(list(tensors[:half])), torch.stack(list(tensors[half:]))), dim=1)]
+
+    def load_down(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return list(tensors[0])
+
+    def save_down(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        import torch
+
+        return [torch.stack(list(tensors))]
+
+    expert = "blocks.{i}.mlp.experts.{expert}."
+    return (
+        Tensors((gate_up,), (expert + "gate", expert + "up"), load, save, bare=True),
+        Tensors((down,), (expert + "down",), load_down, save_down, bare=True),
+    )

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from transformer.config import Config, Layer, Norm
-from weights.families.family import ACTIVATIONS, FOREIGN_ACTIVATIONS, Family, Tensors, same
+from weights.families.family import ACTIVATIONS, FOREIGN_ACTIVATIONS, QKV, Family, Tensors, same
 from weights.families.foreign import Foreign
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ TENSORS = (
     same("wte", "embed"),
     same("wpe", "position"),
     same("h.{i}.ln_1", "blocks.{i}.attention_norm"),
-    conv1d("h.{i}.attn.c_attn", "blocks.{i}.attention.q", "blocks.{i}.attention.k", "blocks.{i}.attention.v"),
+    conv1d("h.{i}.attn.c_attn", *QKV),
     conv1d("h.{i}.attn.c_proj", "blocks.{i}.attention.out"),
     same("h.{i}.ln_2", "blocks.{i}.mlp_norm"),
     conv1d("h.{i}.mlp.c_fc", "blocks.{i}.mlp.up"),
@@ -44,6 +44,12 @@ IGNORED = (r"h\.\d+\.attn\.(bias|masked_bias)",)
 
 
 def read(c: Foreign) -> Config:
+    c = c.renamed(
+        hidden_size="n_embd",
+        max_position_embeddings="n_positions",
+        num_attention_heads="n_head",
+        num_hidden_layers="n_layer",
+    )
     heads, width = c.integer("n_head"), c.integer("n_embd")
     head_dim = width // heads
     scale = head_dim**-0.5 if c.flag("scale_attn_weights", True) else 1.0
@@ -51,7 +57,7 @@ def read(c: Foreign) -> Config:
     c.refuse("add_cross_attention", unless=False)
     return Config(
         vocab_size=c.integer("vocab_size"),
-        context=c.integer("n_positions", c.integer("n_ctx", 1024)),
+        context=c.integer("n_positions", 1024),
         width=width,
         heads=heads,
         kv_heads=heads,
@@ -61,7 +67,7 @@ def read(c: Foreign) -> Config:
                 mlp_width=c.integer("n_inner", 4 * width),
                 attention_scale=scale / (i + 1) if by_depth else scale,
             )
-            for i in range(c.integer("n_layer"))
+            for i in range(c.layers("n_layer"))
         ),
         norm=Norm(kind="layer", eps=c.number("layer_norm_epsilon", 1e-5), bias=True),
         position_embedding="learned",

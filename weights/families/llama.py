@@ -9,31 +9,43 @@ from weights.families.family import ACTIVATIONS, FOREIGN_ACTIVATIONS, Family, sa
 from weights.families.foreign import Foreign
 from weights.families.rope import read_rope, write_rope
 
-TENSORS = (
+ENDS = (
     same("embed_tokens", "embed"),
-    same("layers.{i}.input_layernorm", "blocks.{i}.attention_norm"),
+    same("norm", "final_norm"),
+    same("lm_head", "head"),
+)
+ATTENTION = (
     same("layers.{i}.self_attn.q_proj", "blocks.{i}.attention.q"),
     same("layers.{i}.self_attn.k_proj", "blocks.{i}.attention.k"),
     same("layers.{i}.self_attn.v_proj", "blocks.{i}.attention.v"),
     same("layers.{i}.self_attn.o_proj", "blocks.{i}.attention.out"),
-    same("layers.{i}.post_attention_layernorm", "blocks.{i}.mlp_norm"),
+)
+HEAD_NORMS = (
+    same("layers.{i}.self_attn.q_norm", "blocks.{i}.attention.q_norm"),
+    same("layers.{i}.self_attn.k_norm", "blocks.{i}.attention.k_norm"),
+)
+MLP = (
     same("layers.{i}.mlp.gate_proj", "blocks.{i}.mlp.gate"),
     same("layers.{i}.mlp.up_proj", "blocks.{i}.mlp.up"),
     same("layers.{i}.mlp.down_proj", "blocks.{i}.mlp.down"),
-    same("norm", "final_norm"),
-    same("lm_head", "head"),
 )
-IGNORED = (r"layers\.\d+\.self_attn\.rotary_emb\.inv_freq", r"rotary_emb\.inv_freq")
+NORMS = (
+    same("layers.{i}.input_layernorm", "blocks.{i}.attention_norm"),
+    same("layers.{i}.post_attention_layernorm", "blocks.{i}.mlp_norm"),
+)
+TENSORS = (*ENDS, *ATTENTION, *MLP, *NORMS)
+IGNORED = (r"(layers\.\d+\.self_attn\.)?rotary_emb\.inv_freq",)
 
 
-def read(c: Foreign) -> Config:
+def read(c: Foreign, *, partial: bool = False) -> Config:
+    """`partial` where a family of this shape may turn only part of each head."""
     heads, width = c.integer("num_attention_heads"), c.integer("hidden_size")
     head_dim = c.integer("head_dim", width // heads)
     bias = c.flag("attention_bias", False)
     layer = Layer(
         mlp_width=c.integer("intermediate_size"),
         attention_scale=head_dim**-0.5,
-        rope=read_rope(c, head_dim),
+        rope=read_rope(c, head_dim, partial=partial),
     )
     return Config(
         vocab_size=c.integer("vocab_size"),
@@ -42,7 +54,7 @@ def read(c: Foreign) -> Config:
         heads=heads,
         kv_heads=c.integer("num_key_value_heads", heads),
         head_dim=head_dim,
-        layers=(layer,) * c.integer("num_hidden_layers"),
+        layers=(layer,) * c.layers("num_hidden_layers"),
         norm=Norm(eps=c.number("rms_norm_eps", 1e-6)),
         qkv_bias=bias,
         out_bias=bias,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from transformer.config import Rope, RopeScaling
+from transformer.errors import InputError
 from weights.families.foreign import Foreign
 
 KINDS: dict[str, RopeScaling] = {
@@ -18,22 +19,18 @@ KINDS: dict[str, RopeScaling] = {
 }
 
 
-def read_rope(
-    c: Foreign,
-    head_dim: int,
-    *,
-    theta: float = 10_000.0,
-    fraction: float = 1.0,
-    layer_type: str | None = None,
-) -> Rope:
-    """`theta` and `fraction` are what holds when the file names none."""
-    p = parameters(c, layer_type)
-    fraction = p.number("partial_rotary_factor", c.number("partial_rotary_factor", fraction))
+def read_rope(c: Foreign, head_dim: int, *, partial: bool = False) -> Rope:
+    """`partial` where a family may turn only part of each head."""
+    p = _parameters(c)
+    fraction = p.number("partial_rotary_factor", c.number("partial_rotary_factor", 1.0))
+    if fraction != 1.0 and not partial:
+        raise InputError(f"{c.source}: partial_rotary_factor {fraction} is not supported here, only 1.0")
     dim = int(head_dim * fraction)
-    theta = p.number("rope_theta", c.number("rope_theta", theta))
+    theta = p.number("rope_theta", c.number("rope_theta", 10_000.0))
     kind: RopeScaling = p.choice("rope_type", KINDS, p.text("type", "default"))
     context = c.integer("max_position_embeddings", 2048)
-    original = p.integer("original_max_position_embeddings", c.integer("original_max_position_embeddings", context))
+    # Outside the table it counts first: that is where Phi-3 keeps it.
+    original = c.integer("original_max_position_embeddings", p.integer("original_max_position_embeddings", context))
     if kind == "default":
         return Rope(dim=dim, theta=theta)
     if kind == "linear":
@@ -71,15 +68,18 @@ def read_rope(
         factor=factor,
         original_context=original,
         attention_factor=p.number("attention_factor", plain),
-        short_factor=tuple(float(f) for f in p.list("short_factor")),
-        long_factor=tuple(float(f) for f in p.list("long_factor")),
+        short_factor=p.numbers("short_factor"),
+        long_factor=p.numbers("long_factor"),
     )
 
 
-def parameters(c: Foreign, layer_type: str | None = None) -> Foreign:
-    """The table of rotary parameters, that of one layer type where the file keeps several."""
-    p = c.table("rope_parameters", c.values.get("rope_scaling") or {})
-    return p.table(layer_type) if layer_type is not None and p.has(layer_type) else p
+def _parameters(c: Foreign) -> Foreign:
+    scaling = c.table("rope_scaling", {})
+    p = scaling if scaling.values else c.table("rope_parameters", {})
+    for key, value in p.values.items():
+        if isinstance(value, dict):
+            raise InputError(f"{p.source}: parameters of their own for {key!r:.60} are not supported here")
+    return p
 
 
 def _yarn_attention(p: Foreign, factor: float) -> float:
