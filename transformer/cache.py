@@ -46,7 +46,8 @@ class KVCache:
                 self.values[layer] = self._grown(layer, self.values[layer], wanted)
 
     def _grown(self, layer: int, old: Tensor, capacity: int) -> Tensor:
-        new = old.new_empty(old.shape[0], old.shape[1], capacity, old.shape[3])
+        # Zeros, for a kernel multiplies masked slots as well, and nothing times NaN is NaN.
+        new = old.new_zeros(old.shape[0], old.shape[1], capacity, old.shape[3])
         filled = min(int(self.lengths.max()), old.shape[2])  # a ring grows only before it first wraps
         new[:, :, :filled] = old[:, :, :filled]
         return new

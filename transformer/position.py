@@ -32,7 +32,7 @@ def rotation(rope: Rope, positions: Tensor, horizons: list[int], dtype: torch.dt
     wide = torch.promote_types(dtype, torch.float32)
     if rope.scaling in ("dynamic", "longrope") and len(set(horizons)) > 1:
         rows = [_frequencies(rope, horizon, wide, positions.device) for horizon in horizons]
-        frequencies = torch.stack(rows)[:, None]  # (B, 1, dim / 2)
+        frequencies = torch.stack(rows)[:, None, None]  # (B, 1, 1, dim / 2)
     else:
         frequencies = _frequencies(rope, horizons[0], wide, positions.device)
     angles = positions[..., None, None].to(wide) * frequencies  # (B or 1, T, 1, dim / 2)
