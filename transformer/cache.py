@@ -31,6 +31,7 @@ class KVCache:
         self.windows = [layer.window for layer in config.layers]
         self.lengths = torch.zeros(rows, dtype=torch.int64)  # on the CPU: read in Python at every pass
         self.horizons = torch.zeros(rows, dtype=torch.int64)  # how long each row is going to be
+        self.peaks = torch.zeros(rows, dtype=torch.int64)  # how long each has been: what came before may be gone
         shape = (rows, config.kv_heads, 0, config.head_dim)
         self.keys = [torch.empty(shape, dtype=dtype, device=device) for _ in config.layers]
         self.values = [torch.empty(shape, dtype=dtype, device=device) for _ in config.layers]
@@ -57,6 +58,7 @@ class KVCache:
         part = object.__new__(KVCache)
         part.step, part.capacity, part.windows = self.step, self.capacity, self.windows
         part.lengths, part.horizons = self.lengths[start:stop], self.horizons[start:stop]
+        part.peaks = self.peaks[start:stop]
         part.keys = [k[start:stop] for k in self.keys]
         part.values = [v[start:stop] for v in self.values]
         return part
@@ -101,10 +103,11 @@ class KVCache:
     def advance(self, new: int) -> None:
         """The pass is over: its `new` tokens count from now on."""
         self.lengths += new
+        self.peaks.clamp_(min=self.lengths)
 
     def crop(self, length: int) -> None:
         """Forgets everything from position `length` on."""
-        back = int(self.lengths.max()) - length
+        back = int(self.peaks.max()) - length
         if back > self.step and any(self.windows):
             raise ValueError(f"cannot go back {back} tokens: a window keeps only {self.step} beyond itself")
         self.lengths.clamp_(max=length)
@@ -114,10 +117,11 @@ class KVCache:
         for memory in (*self.keys, *self.values):
             memory[target] = memory[source]
         self.lengths[target] = self.lengths[source]
-        self.horizons[target] = self.horizons[source]
+        self.horizons[target], self.peaks[target] = self.horizons[source], self.peaks[source]
 
     def reset(self) -> None:
         self.lengths.zero_()
+        self.peaks.zero_()
 
     def _even(self) -> bool:
         return len(self.lengths) == 1 or bool((self.lengths == self.lengths[0]).all())
