@@ -12,8 +12,17 @@ from cli.question import Question
 from cli.render import Table, show, write_csv
 from cli.subject import Subject
 from cli.terminal import console, note, safe
+from cli.views.ablate import AblateView
+from cli.views.attribute import AttributeView
+from cli.views.by_hand import ByHandView
+from cli.views.lens import LensView
+from cli.views.matrix import MatrixView
 from cli.views.overview import Overview
+from cli.views.roles import RolesView
+from cli.views.token import TokenView
+from cli.views.verify import VerifyView
 from cli.views.view import View
+from cli.views.weights import WeightsView
 from transformer.errors import InputError
 
 if TYPE_CHECKING:
@@ -25,8 +34,20 @@ Load = Callable[[str], "Loaded"]
 
 def views(subject: Subject, question: Question, load: Load) -> list[View]:
     """Every view asked for beside the default one, in the order they are shown."""
-    chosen: list[View] = []
-    return chosen
+    q = question
+    takes_token = q.by_hand or q.lens or q.attribute or q.weights is not None
+    asked = {
+        MatrixView: (q.layer or q.head) and not q.by_hand,
+        TokenView: q.token is not None and not takes_token,
+        ByHandView: q.by_hand,
+        RolesView: q.roles,
+        WeightsView: q.weights is not None,
+        LensView: q.lens,
+        AttributeView: q.attribute,
+        AblateView: q.ablate is not None,
+        VerifyView: q.verify,
+    }
+    return [view(subject, question) for view, wanted in asked.items() if wanted]
 
 
 class Answer:
@@ -38,7 +59,7 @@ class Answer:
         self.overview = Overview(subject, question) if for_json or not self.asked else None
         self.views = [*([self.overview] if self.overview else []), *self.asked]
         observers = [observer for view in self.views for observer in view.observers]
-        check_budget(subject.needs(observers), budget_mb)
+        check_budget(max(subject.needs(observers), *(view.needs() for view in self.views)), budget_mb)
         x = subject.run(observers)
         for view in self.views:
             view.finish(x)

@@ -111,4 +111,4 @@ def label(text: str) -> str:
     shown = safe(shown.translate(VISIBLE))
     if unicodedata.category(shown[0])[0] == "M":
         return "◌" + shown  # a mark needs something to stand on
-    return shown if cell_len(shown) else "".join(f"⟨U+{ord(c):04X}⟩" for c in shown)
+    return "".join(f"⟨U+{ord(c):04X}⟩" for c in shown) if not cell_len(shown) or shown.isspace() else shown

@@ -32,6 +32,10 @@ class View:
         self.subject, self.question = subject, question
         self.observers: list[Observer] = []
 
+    def needs(self) -> int:
+        """Bytes above the loaded model that its own passes take."""
+        return 0
+
     def finish(self, x: Tensor) -> None:
         """The shared pass is over; x (n, C) is the stream behind its last block."""
 

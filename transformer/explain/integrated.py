@@ -9,11 +9,12 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from transformer.config import Config
 from transformer.explain.target import Target
 from transformer.model import Transformer
 from transformer.tap import Fused
 
-TOKENS = 4096  # of all interpolated texts in one pass
+TOKENS = 256  # of all interpolated texts in one pass, if one text is not longer
 
 
 class Integrated(NamedTuple):
@@ -62,6 +63,13 @@ def integrated_gradients(
         total += (gradient * weights[some].to(text)[:, None, None]).sum(0)
     shares = (total * (text - blanks)[0]).double().sum(-1)
     return Integrated(shares.tolist(), logit, blank_logit, steps)
+
+
+def memory(config: Config, length: int, item: int = 4) -> int:
+    """Bytes that a pass forth and back takes: what every layer keeps for its gradient."""
+    mlp = max(layer.mlp_width for layer in config.layers)
+    layer = 16 * config.width + 4 * (config.heads + config.kv_heads) * config.head_dim + 4 * mlp
+    return max(TOKENS, length) * len(config.layers) * layer * item
 
 
 def _embedding(model: Transformer, ids: Tensor) -> Tensor:

@@ -21,6 +21,10 @@ class Norms(Observer):
     def attention(self, rows: Rows) -> None:
         self.lengths[rows.layer, rows.keys] = sent(self.model, rows).norm(dim=-1)
 
+    def shares(self) -> torch.Tensor:
+        """Every layer's lengths as shares, averaged over the layers: (n,)"""
+        return (self.lengths / self.lengths.sum(1, keepdim=True)).mean(0)
+
 
 def sent(model: Transformer, rows: Rows) -> torch.Tensor:
     """What every key adds to the attention output of the first of these rows: (S, C), fp64"""

@@ -27,7 +27,8 @@ class ReadBy(Observer):
     """What later tokens give to one token: averaged over all heads in `mean` (n,), and the head that gives most."""
 
     def __init__(self, config: Config, length: int, token: int):
-        self.token, self.rows = token, range(token + 1, length)
+        self.token = token
+        self.rows: range = range(token + 1, length)
         self.share = 1.0 / (len(config.layers) * config.heads)
         self.mean, self.most = torch.zeros(length), torch.zeros(length)
         self.layer, self.head = torch.zeros(2, length, dtype=torch.int64)

@@ -42,7 +42,7 @@ class Roles(Observer):
 
     def __init__(self, config: Config, ids: Sequence[int], rows: Sequence[int] | None = None):
         self.ids = torch.tensor(ids)
-        self.rows = range(1, len(ids)) if rows is None else rows  # the first row has no choice
+        self.rows: Sequence[int] = range(1, len(ids)) if rows is None else rows  # the first row has no choice
         self.windows = [layer.window or len(ids) for layer in config.layers]
         shape = (len(PATTERNS), len(config.layers))
         self._mass = torch.zeros(*shape, config.heads)

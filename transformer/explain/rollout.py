@@ -13,9 +13,8 @@ class Rollout(Observer):
     it would be if every row read alike all that it can see: under a causal mask the first token gains with every
     layer by arithmetic alone. Both (n, n)."""
 
-    rows = None
-
     def __init__(self, config: Config, length: int):
+        self.rows = range(length)  # of a longer text, what a token up to there cannot see does not matter
         self.length, self.windows = length, [layer.window for layer in config.layers]
         self.layer = self.rolled = self.even = torch.empty(0)
 
