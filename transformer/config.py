@@ -41,10 +41,14 @@ class Rope:
     long_factor: tuple[float, ...] = ()  # longrope: beyond it
 
     def __post_init__(self) -> None:
-        _positive(self, "dim", "theta", "factor")
+        _positive(self, "dim", "factor")
         _one_of(self, "scaling", RopeScaling)
-        if self.dim % 2:
-            raise InputError(f"rotary dimension must be even, got {self.dim}")
+        if self.dim % 2 or (self.scaling == "dynamic" and self.dim == 2):
+            raise InputError(f"rotary dimension must be even, and more than 2 to be dynamic, got {self.dim}")
+        if self.theta <= 1.0:
+            raise InputError(f"theta must be more than 1, got {self.theta}")
+        if self.low_freq_factor >= self.high_freq_factor:
+            raise InputError(f"low_freq_factor {self.low_freq_factor} must be below {self.high_freq_factor}")
         if self.scaling not in ("default", "linear"):
             _positive(self, "original_context")
         if self.scaling == "longrope" and {len(self.short_factor), len(self.long_factor)} != {self.dim // 2}:

@@ -71,7 +71,7 @@ def _entry(path: Path, name: str, fields: Any, base: int) -> Entry:
     numbers = (*shape, start, stop)
     if any(type(n) is not int or not 0 <= n < 2**63 for n in numbers) or len(shape) > 8 or stop < start:
         raise InputError(f"{path}: tensor {name} has impossible shape or offsets")
-    if dtype not in ITEM_SIZES:
+    if not isinstance(dtype, str) or dtype not in ITEM_SIZES:
         raise InputError(f"{path}: tensor {name} has dtype {dtype!r:.20}, not one of {', '.join(ITEM_SIZES)}")
     size = math.prod(shape) * ITEM_SIZES[dtype]
     if size != stop - start:
