@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from cli.question import Question
+from cli.question import Question, one_of
 from cli.render import Table, show, write_csv
-from cli.subject import Subject
+from cli.subject import Subject, read
 from cli.terminal import console, note, safe
 from cli.views.ablate import AblateView
+from cli.views.across import AcrossView
+from cli.views.at import AtView
 from cli.views.attribute import AttributeView
 from cli.views.by_hand import ByHandView
+from cli.views.difference import DifferenceView, in_common_cells
 from cli.views.lens import LensView
 from cli.views.matrix import MatrixView
 from cli.views.overview import Overview
@@ -36,9 +40,10 @@ def views(subject: Subject, question: Question, load: Load) -> list[View]:
     """Every view asked for beside the default one, in the order they are shown."""
     q = question
     takes_token = q.by_hand or q.lens or q.attribute or q.weights is not None
-    asked = {
-        MatrixView: (q.layer or q.head) and not q.by_hand,
-        TokenView: q.token is not None and not takes_token,
+    asked: dict[type[View], bool] = {
+        AtView: q.at is not None,
+        MatrixView: (q.layer is not None or q.head is not None) and not q.by_hand,
+        TokenView: q.token is not None and q.at is None and not takes_token,
         ByHandView: q.by_hand,
         RolesView: q.roles,
         WeightsView: q.weights is not None,
@@ -47,14 +52,39 @@ def views(subject: Subject, question: Question, load: Load) -> list[View]:
         AblateView: q.ablate is not None,
         VerifyView: q.verify,
     }
-    return [view(subject, question) for view, wanted in asked.items() if wanted]
+    chosen = [view(subject, question) for view, wanted in asked.items() if wanted]
+    if q.diff is not None:
+        chosen.append(DifferenceView(subject, q, read(subject.loaded, q.diff, q.words)))
+    if q.vs is not None:
+        chosen.append(DifferenceView(*_both(subject, load(q.vs), q)))
+    if q.across is not None:
+        chosen.append(AcrossView(subject, q, q.across, load))
+    return chosen
+
+
+def _both(subject: Subject, other: Loaded, question: Question) -> tuple[Subject, Question, Subject]:
+    ours, theirs = in_common_cells(subject, read(other, subject.text, question.words))
+    return ours, question, theirs
+
+
+def _at(subject: Subject, question: Question) -> Question:
+    """A generated token is asked about by the row behind which it was chosen."""
+    if question.at is None:
+        return question
+    if subject.prompt is None:
+        raise InputError("--at is about generated tokens: it needs --generated")
+    row = subject.prompt + one_of(question.at, len(subject.ids) - subject.prompt, "--at") - 1
+    cell = next(i for i, pieces in enumerate(subject.cells) if row in pieces)
+    if subject.cells[cell][-1] != row:
+        raise InputError(f"--at {question.at}: it is not the first token of a word; leave out --words")
+    return replace(question, token=str(cell))
 
 
 class Answer:
     """What was found. The default view is computed when nothing else was asked for, and always for JSON."""
 
     def __init__(self, subject: Subject, question: Question, load: Load, budget_mb: int | None, for_json: bool):
-        self.subject = subject
+        self.subject, question = subject, _at(subject, question)
         self.asked = views(subject, question, load)
         self.overview = Overview(subject, question) if for_json or not self.asked else None
         self.views = [*([self.overview] if self.overview else []), *self.asked]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Literal
 
 from transformer.errors import InputError
@@ -33,6 +34,10 @@ class Question:
     foil: str | None = None
     ablate: str | None = None
     ablate_by: Literal["zero", "mean"] = "zero"
+    diff: str | None = None
+    vs: str | None = None
+    at: int | None = None
+    across: Path | None = None
     verify: bool = False
     seed: int = 0
 

@@ -36,6 +36,7 @@ class Subject:
     spans: list[tuple[int, int]]
     cells: list[range]  # the tokens of each
     prompt: int | None = None  # so many tokens were given, the others generated
+    horizon: int = 0  # how long prompt and answer could have become
 
     @property
     def model(self) -> Transformer:
@@ -78,12 +79,20 @@ class Subject:
         return estimate(self.model.config, len(self.ids), observers, self.model.embed.weight.dtype.itemsize)
 
     def run(self, observers: Sequence[Observer]) -> Tensor:
-        """One pass; the stream behind the last block (n, C)."""
+        """One pass; the stream behind the last block (n, C). What was generated goes through the cache token by
+        token, as it was decoded."""
         import torch
 
-        ids = torch.tensor([self.ids], device=self.model.embed.weight.device)
+        from transformer.generate import CHUNK, new_cache
+
+        tap, ids = Recorder(*observers), torch.tensor([self.ids], device=self.model.embed.weight.device)
         with torch.inference_mode():
-            return self.model.hidden(ids, tap=Recorder(*observers))[0]
+            if self.prompt is None:
+                return self.model.hidden(ids, tap=tap)[0]
+            cache = new_cache(self.model, capacity=len(self.ids))
+            cache.horizons[0] = self.horizon
+            given, written = ids[:, : self.prompt].split(CHUNK, dim=1), ids[:, self.prompt :].split(1, dim=1)
+            return torch.cat([self.model.hidden(part, cache, tap)[0] for part in (*given, *written)])
 
 
 def read(loaded: Loaded, text: str, by_words: bool) -> Subject:

@@ -33,6 +33,8 @@ class AttributeView(View):
         self.written = Written(subject.model, self.row)
         self.observers = [self.written]
         self.target = None if question.target is None else vocabulary_id(subject, question.target, "--target")
+        if question.at is not None and self.target is None:
+            self.target = subject.ids[self.row + 1]  # what was chosen there
         self.foil = None if question.foil is None else vocabulary_id(subject, question.foil, "--foil")
 
     def needs(self) -> int:
