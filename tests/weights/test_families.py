@@ -164,6 +164,7 @@ def test_rotary_settings_in_every_style() -> None:
         ({"hidden_size": True}, "hidden_size must be a whole number, got True"),
         ({"hidden_size": None}, "hidden_size is missing"),
         ({"hidden_size": -64}, "must be positive"),
+        ({"hidden_size": 10**300}, "hidden_size has 301 digits"),
         ({"num_attention_heads": 0}, "numbers that no decoder can have"),
         ({"num_key_value_heads": 3}, "4 heads cannot share 3"),
         ({"num_hidden_layers": 0}, "num_hidden_layers must be 1 to 4096, got 0"),

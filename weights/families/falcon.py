@@ -37,6 +37,7 @@ def read(c: Foreign) -> Config:
     c = c.renamed(
         n_embed="hidden_size", n_layer="num_hidden_layers", n_head="num_attention_heads", n_head_kv="num_kv_heads"
     )
+    c.refuse("apply_residual_connection_post_layernorm", unless=False)
     heads, width, bias = c.integer("num_attention_heads"), c.integer("hidden_size"), c.flag("bias", False)
     head_dim, alibi = width // heads, c.flag("alibi", False)
     layer = Layer(

@@ -44,6 +44,8 @@ class Foreign:
 
     def integer(self, key: str, default: Any = MISSING) -> int:
         value: int = self._get(key, default, int, "a whole number")
+        if value is not None and abs(value) >= 2**63:
+            raise InputError(f"{self.source}: {key} has {len(str(value))} digits, more than any size has")
         return value
 
     def layers(self, key: str) -> int:
