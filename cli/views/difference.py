@@ -185,14 +185,15 @@ class DifferenceView(View):
             head: list[Cell | str] = [f"{change.layer}.{change.head}"] if change.head is not None else []
             where: list[Cell | str] = [Cell(str(change.query.a), style="dim"), self._name(change.query)]
             read: list[Cell | str] = [
-                f"→ {fit(self.subject.labels[change.key.a], LABEL)}",
+                f"→ {self._name(change.key).text}",
                 Cell(str(change.key.a), style="dim"),
             ]
             body.append([*head, *where, *read, share(change.a), share(change.b), signed(change.difference)])
         return Table(f"{title}, largest change first", columns, body)
 
     def _name(self, pair: Pair) -> Cell:
-        return Cell(fit(self.subject.labels[pair.a], LABEL), style="bold")
+        a, b = self.subject.labels[pair.a], self.other.labels[pair.b]
+        return Cell(fit(a if a == b else f"{a}/{b}", LABEL), style="bold")
 
 
 def _change(change: Change) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 
 class Pair(NamedTuple):
-    """The same token in both."""
+    """A place in both: the same token, or one that stands where the other has another."""
 
     a: int
     b: int
@@ -33,9 +33,12 @@ class Change(NamedTuple):
 
 
 def align(a: Sequence[object], b: Sequence[object]) -> list[Pair]:
-    """Tokens that stand in both, in order."""
-    blocks = SequenceMatcher(None, a, b, autojunk=False).get_matching_blocks()
-    return [Pair(block.a + n, block.b + n) for block in blocks for n in range(block.size)]
+    """Tokens that stand in both, in order, and those that were exchanged one for one."""
+    pairs = []
+    for kind, a_start, a_end, b_start, b_end in SequenceMatcher(None, a, b, autojunk=False).get_opcodes():
+        if kind == "equal" or (kind == "replace" and a_end - a_start == b_end - b_start):
+            pairs += [Pair(a_start + n, b_start + n) for n in range(a_end - a_start)]
+    return pairs
 
 
 def first_difference(a: Sequence[object], b: Sequence[object]) -> int | None:
