@@ -14,8 +14,7 @@ from cli.terminal import console, safe
 from transformer.errors import InputError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
+    from cli.render import Table
     from transformer.config import Config
     from weights.checkpoint import Checkpoint
 
@@ -27,19 +26,20 @@ def models(context: typer.Context) -> None:
     """List the models that can be named: the embedded one, and what lies under TFM_PATH."""
     if context.invoked_subcommand is not None:
         return
+    from cli.render import show as print_tables
     from weights.load import available, open_weights
 
-    table = _table("name", "family", "layers × width", "parameters", "path")
+    rows = []
     for name, path in available(os.environ.get("TFM_PATH", "")):
         try:
             checkpoint = open_weights(path)
         except InputError as error:
-            table.add_row(safe(name), "", "", "", safe(str(error)))
+            rows.append([safe(name), "", "", "", safe(str(error))])
             continue
-        config = checkpoint.config
-        shape = f"{len(config.layers)} × {config.width}"
-        table.add_row(safe(name), checkpoint.family.model_type, shape, _count(_parameters(checkpoint)), safe(str(path)))
-    console().print(table)
+        shape = f"{len(checkpoint.config.layers)} × {checkpoint.config.width}"
+        size = f"{_parameters(checkpoint):,}"
+        rows.append([safe(name), checkpoint.family.model_type, shape, size, safe(str(path))])
+    print_tables(console(), [_table(["name", "family", "layers × width", ">parameters", "path"], rows)], paged=False)
 
 
 @app.command()
@@ -48,28 +48,26 @@ def show(
     context: Annotated[int | None, typer.Option(min=1, help="Tokens to reckon the KV cache for.")] = None,
 ) -> None:
     """Show a model's architecture, tensors and memory, without loading it."""
+    from cli.render import show as print_tables
     from weights.load import open_weights, resolve
 
     checkpoint = open_weights(resolve(name, os.environ.get("TFM_PATH", "")))
-    out = console()
-    for table in (_architecture(checkpoint), _tensors(checkpoint), _memory(checkpoint, context)):
-        out.print(table)
+    tables = [_architecture(checkpoint), _tensors(checkpoint), _memory(checkpoint, context)]
+    print_tables(console(), tables, paged=False)
 
 
 def _architecture(checkpoint: Checkpoint) -> Table:
     c, layer = checkpoint.config, checkpoint.config.layers[0]
-    table = _table("part", "choice")
     windows = sorted({layer.window for layer in c.layers if layer.window})
     mlp = f"{'gated' if c.gated else 'plain'} {c.activation}, {layer.mlp_width} wide"
     if layer.experts:
         mlp += f", {layer.experts.active} of {layer.experts.count} experts a token"
-    rows = {
+    order = "attention and MLP side by side" if "parallel" in c.residual else f"{c.residual} norm"
+    parts = {
         "family": checkpoint.family.model_type,
         "vocabulary": f"{c.vocab_size}{', tied to the head' if c.tied else ''}",
         "context": str(c.context),
-        "layers": f"{len(c.layers)}, {c.residual} norm"
-        if "parallel" not in c.residual
-        else f"{len(c.layers)}, parallel",
+        "layers": f"{len(c.layers)}, {order}",
         "width": str(c.width),
         "norm": f"{c.norm.kind} norm, eps {c.norm.eps:g}",
         "positions": _positions(c),
@@ -77,9 +75,7 @@ def _architecture(checkpoint: Checkpoint) -> Table:
         "window": ", ".join(map(str, windows)) or "none",
         "mlp": mlp,
     }
-    for part, choice in rows.items():
-        table.add_row(part, choice)
-    return table
+    return _table(["part", "choice"], [list(part) for part in parts.items()])
 
 
 def _positions(c: Config) -> str:
@@ -98,12 +94,12 @@ def _tensors(checkpoint: Checkpoint) -> Table:
     for name, entry in checkpoint.entries.items():
         key = (re.sub(r"\.\d+(?=\.|$)", ".*", name), entry.shape, entry.dtype)
         groups[key] = groups.get(key, 0) + 1
-    table = _table("tensor", "shape", "dtype", "of these", "parameters")
-    for (name, shape, dtype), count in groups.items():
-        dims = " × ".join(map(str, shape))
-        table.add_row(safe(name), dims, dtype, str(count), _count(count * math.prod(shape)))
-    table.add_row("all", "", "", str(len(checkpoint.entries)), _count(_parameters(checkpoint)))
-    return table
+    rows = [
+        [safe(name), " × ".join(map(str, shape)), dtype, str(count), f"{count * math.prod(shape):,}"]
+        for (name, shape, dtype), count in groups.items()
+    ]
+    rows.append(["all", "", "", str(len(checkpoint.entries)), f"{_parameters(checkpoint):,}"])
+    return _table(["tensor", "shape", "dtype", ">of these", ">parameters"], rows)
 
 
 def _memory(checkpoint: Checkpoint, context: int | None) -> Table:
@@ -111,29 +107,21 @@ def _memory(checkpoint: Checkpoint, context: int | None) -> Table:
     length = context or c.context
     cells = sum(min(length, layer.window or length) for layer in c.layers) * 2 * c.kv_heads * c.head_dim
     weights = _parameters(checkpoint)
-    table = _table("memory", "16 bit", "32 bit")
-    table.add_row("weights", _bytes(2 * weights), _bytes(4 * weights))
-    table.add_row(f"KV cache of {length} tokens", _bytes(2 * cells), _bytes(4 * cells))
-    table.add_row("both", _bytes(2 * (weights + cells)), _bytes(4 * (weights + cells)))
-    return table
+    sizes = {"weights": weights, f"KV cache of {length} tokens": cells, "both": weights + cells}
+    rows = [[name, _bytes(2 * numbers), _bytes(4 * numbers)] for name, numbers in sizes.items()]
+    return _table(["memory", ">16 bit", ">32 bit"], rows)
 
 
 def _parameters(checkpoint: Checkpoint) -> int:
     return sum(math.prod(entry.shape) for entry in checkpoint.entries.values())
 
 
-def _table(*columns: str) -> Table:
-    from rich import box
-    from rich.table import Table
+def _table(headings: list[str], rows: list[list[str]]) -> Table:
+    """A heading that begins with > stands over numbers. The first column is repeated where a terminal is narrow."""
+    from cli.render import Column, Table
 
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
-
-
-def _count(number: int) -> str:
-    return f"{number:,}"
+    columns = [Column(h.removeprefix(">"), right=h.startswith(">"), label=h == headings[0]) for h in headings]
+    return Table("", columns, rows)
 
 
 def _bytes(number: float) -> str:
