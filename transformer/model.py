@@ -112,7 +112,7 @@ class Transformer(nn.Module):
         """ids (B, T) -> the residual stream after the last block (B, T, C)"""
         T = ids.shape[1]
         positions = torch.arange(T, device=ids.device)[None] if cache is None else cache.positions(T)
-        x = self.embed_norm(self._place(self.embed_in(self.embed_scale(self.embed(ids))), positions))
+        x = self.embed_norm(self.place(self.embed_in(self.embed_scale(self.embed(ids))), positions))
         x = tap.write(-1, "embedding", x)
         shared = self._share(T, positions, x, cache, tap)
         for block in self.blocks:
@@ -125,7 +125,8 @@ class Transformer(nn.Module):
         """The stream (B, T, C) -> logits (B, T, V)"""
         return self.head_output(self.head(self.head_in(self.final_norm(x))))
 
-    def _place(self, x: Tensor, positions: Tensor) -> Tensor:
+    def place(self, x: Tensor, positions: Tensor) -> Tensor:
+        """Adds what tells a position, where an embedding does: x (B, T, C), positions (B or 1, T)"""
         if self.position is not None:
             return x + self.position(positions)
         if self.config.position_embedding == "sinusoidal":

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 SHOWN = 12
+BLANK = "the first token as it is, then the mean of the vocabulary in every place"
 BAR = 12
 
 
@@ -48,10 +49,7 @@ class AttributeView(View):
             token = int(model.logits(x[None, self.row : self.row + 1]).argmax()) if self.target is None else self.target
             self.about = Target(self.row, token, self.foil)
             self.found: Attribution = attribute(model, self.written, x, self.about)
-        self.blank = blank_token(self.subject)
-        self.by_token: Integrated = integrated_gradients(
-            model, self.subject.ids[: self.row + 1], self.about, self.blank
-        )
+        self.by_token: Integrated = integrated_gradients(model, self.subject.ids[: self.row + 1], self.about)
 
     def _shares(self) -> list[float]:
         """Of the input, by cell."""
@@ -68,7 +66,7 @@ class AttributeView(View):
             "parts": [{**p._asdict(), "share": number(p.share)} for p in found.parts],
             "gap": number(found.gap),
             "integrated_gradients": {
-                "blank": {"id": self.blank, "text": name(self.blank)},
+                "blank": BLANK,
                 "blank_logit": number(tokens.blank_logit),
                 "steps": tokens.steps,
                 "shares": [number(share) for share in self._shares()],
@@ -126,8 +124,8 @@ class AttributeView(View):
         body.append(["", Cell("change", style="bold"), signed(change), f"completeness error {tokens.error:.1e}"])
         title = f"{self._says()}, by input token"
         above = [
-            f"integrated gradients, {tokens.steps} steps from a text of “{self.subject.name(self.blank)}” alone, "
-            f"whose logit is {signed(tokens.blank_logit)}"
+            f"integrated gradients, {tokens.steps} steps from {signed(tokens.blank_logit)}, the logit of a blank text:",
+            BLANK,
         ]
         return Table(title, columns, body, above=above, sections=frozenset([last]))
 
@@ -151,11 +149,3 @@ def vocabulary_id(subject: Subject, text: str, option: str) -> int:
             return ids[0]
     pieces = " ".join(subject.name(id) for id in tokenizer.encode_plain(text))
     raise InputError(f"{option} {text!r}: needs one token, this is {len(tokenizer.encode_plain(text))}: {pieces}")
-
-
-def blank_token(subject: Subject) -> int:
-    """The token that separates documents, if the model names one: it says least about what follows."""
-    tokenizer = subject.loaded.tokenizer
-    if tokenizer.bos is not None:
-        return tokenizer.bos
-    return min(subject.loaded.eos, default=0)

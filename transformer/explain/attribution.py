@@ -83,7 +83,7 @@ def attribute(model: Transformer, written: Written, x: Tensor, target: Target) -
     parts = [Part(*name, share) for name, share in zip(ledger.names, shares, strict=True)]
     if model.head.bias is not None:
         parts.append(Part("bias", None, None, float(offset)))
-    return Attribution(_summed(parts), float(target.of(model, x[None])[0]))
+    return Attribution(_summed(parts), float(target.reader(model)(x[None])[0]))
 
 
 Name = tuple[Literal["embedding", "head", "mlp", "bias"], int | None, int | None]

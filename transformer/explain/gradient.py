@@ -18,7 +18,8 @@ def gradient_times_input(model: Transformer, ids: Sequence[int], target: Target)
         tap = Embedded()
         model.hidden(text, tap=tap)
     assert tap.x is not None
+    read = target.reader(model)
     with torch.enable_grad():
         x = tap.x.detach().clone().requires_grad_()
-        (gradient,) = torch.autograd.grad(target.of(model, model.hidden(text, tap=Embedded(x))).sum(), x)
+        (gradient,) = torch.autograd.grad(read(model.hidden(text, tap=Embedded(x))).sum(), x)
     return (gradient * x.detach())[0].double().sum(-1).tolist()

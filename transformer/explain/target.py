@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -28,7 +29,7 @@ class Target(NamedTuple):
         offset = signs @ bias[rows] if bias is not None else vector.new_zeros(())
         return vector * model.config.logit_scale, offset * model.config.logit_scale
 
-    def of(self, model: Transformer, x: Tensor) -> Tensor:
+    def reader(self, model: Transformer) -> Callable[[Tensor], Tensor]:
         """The stream behind the last block (B, T, C) -> (B,)"""
         vector, offset = self.direction(model)
-        return model.final_norm(x[:, self.row]) @ vector + offset
+        return lambda x: model.final_norm(x[:, self.row]) @ vector + offset

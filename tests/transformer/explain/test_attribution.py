@@ -58,7 +58,7 @@ def test_the_last_mlp_is_worth_what_the_logit_loses_without_it(name: str) -> Non
     less = model.hidden(as_batch(), tap=Without(last))[0, 9]
     eps = model.config.norm.eps
     ratio = ((less.square().mean() + eps) / (full.square().mean() + eps)).sqrt()
-    expected = target.of(model, full.expand(1, 10, -1)) - target.of(model, less.expand(1, 10, -1)) * ratio
+    expected = target.reader(model)(full.expand(1, 10, -1)) - target.reader(model)(less.expand(1, 10, -1)) * ratio
     (share,) = [p.share for p in attributed(model, target).parts if p.kind == "mlp" and p.layer == last]
     assert share == pytest.approx(float(expected), abs=1e-9)
 
