@@ -2,34 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from transformer.config import Config, Norm
 from weights.families import llama
-from weights.families.family import Family, Tensors, same
+from weights.families.family import Family, interleaved, same
 from weights.families.foreign import Foreign
-
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
-def interleaved(theirs: str, ours: str) -> Tensors:
-    """Pair i of a head stands in rows 2i and 2i + 1; with us in rows i and i + D/2."""
-
-    def turned(config: Config, rows: Tensor, *pairs: int) -> Tensor:
-        heads = config.heads if ours.endswith(("q", "q_norm")) else config.kv_heads
-        return rows.reshape(heads, *pairs, -1).transpose(1, 2).reshape(rows.shape)
-
-    def load(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [turned(config, rows, config.head_dim // 2, 2) for rows in tensors]
-
-    def save(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [turned(config, rows, 2, config.head_dim // 2) for rows in tensors]
-
-    return Tensors((theirs,), (ours,), load, save)
-
 
 TENSORS = (
     *llama.ENDS,

@@ -114,6 +114,22 @@ def grouped(theirs: str) -> Tensors:
     return Tensors((theirs,), QKV, load, save)
 
 
+def interleaved(theirs: str, ours: str) -> Tensors:
+    """Pair i of a head stands in rows 2i and 2i + 1; with us in rows i and i + D/2."""
+
+    def turned(rows: Tensor, *pairs: int) -> Tensor:
+        flat = rows.flatten() if ours.endswith("norm") else rows  # gains of heads stand as (H, D)
+        return flat.unflatten(0, (-1, *pairs)).transpose(1, 2).reshape(rows.shape)
+
+    def load(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [turned(tensors[0], config.head_dim // 2, 2)]
+
+    def save(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
+        return [turned(tensors[0], 2, config.head_dim // 2)]
+
+    return Tensors((theirs,), (ours,), load, save)
+
+
 def stacked_experts(gate_up: str, down: str) -> tuple[Tensors, Tensors]:
     """All experts of a layer in two tensors: gates above ups (E, 2F, C), and downs (E, C, F)."""
 

@@ -8,35 +8,15 @@ order of interleaved rotary pairs, and the rotary scaling of Llama 3 and of long
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from transformer.config import Activation, Config, Layer, Norm, Residual, Rope
 from transformer.errors import InputError
-from weights.families.family import Family, Tensors, same, stacked
+from weights.families.family import Family, Tensors, interleaved, same, stacked
 from weights.families.foreign import Foreign
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 ROPE_FACTORS = ("rope_freqs.weight", "rope_factors_short.weight", "rope_factors_long.weight")
-
-
-def interleaved(theirs: str, ours: str) -> Tensors:
-    """Pair i of a head stands in rows 2i and 2i + 1; with us in rows i and i + D/2."""
-
-    def load(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [_regrouped(tensors[0], config.head_dim // 2, 2)]
-
-    def save(config: Config, tensors: Sequence[Tensor]) -> Sequence[Tensor]:
-        return [_regrouped(tensors[0], 2, config.head_dim // 2)]
-
-    return Tensors((theirs,), (ours,), load, save)
-
-
-def _regrouped(rows: Tensor, *pairs: int) -> Tensor:
-    return rows.unflatten(0, (-1, *pairs)).transpose(1, 2).reshape(rows.shape)
 
 
 COMMON = (
