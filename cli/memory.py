@@ -1,8 +1,9 @@
-"""What the C library does with memory that is freed."""
+"""The memory of this process."""
 
 from __future__ import annotations
 
 import ctypes
+import os
 from contextlib import suppress
 
 M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3
@@ -16,3 +17,12 @@ def keep_freed_memory() -> None:
         libc = ctypes.CDLL(None)
         libc.mallopt(M_MMAP_THRESHOLD, NEVER)
         libc.mallopt(M_TRIM_THRESHOLD, NEVER)
+
+
+def resident_bytes() -> int:
+    """What the process holds now, where the system tells."""
+    try:
+        with open("/proc/self/statm") as file:
+            return int(file.read().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:
+        return 0

@@ -2,192 +2,138 @@
 
 from __future__ import annotations
 
+import os
 import signal
-import time
+from contextlib import nullcontext
+from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from cli.options import Threads
-from cli.terminal import note, safe
+from cli import options
+from cli.machine import set_threads
+from cli.plot import loss_svg
+from cli.signals import Stop
+from cli.trainplan import LENGTHS, introduce, planned, prepare, resumed
+from cli.trainview import view_for
 from transformer.errors import InputError
+from transformer.shape import ARCHITECTURES, SIZES
 
 if TYPE_CHECKING:
-    from transformer.train import Step
+    from transformer.parallel import World
+    from weights.run import Run
+
+Number = float | None
+Count = int | None
+Word = str | None
+
+
+class Optimizer(StrEnum):
+    muon = "muon"
+    adamw = "adamw"
+
+
+class Schedule(StrEnum):
+    wsd = "wsd"
+    cosine = "cosine"
+
+
+def _option(name: str, help: str, panel: str | None = None, **more: Any) -> Any:
+    return typer.Option(name, help=help, rich_help_panel=panel, **more)
 
 
 def train(
-    sources: Annotated[list[str] | None, typer.Argument(help="Text files; file.txt:2 is read twice an epoch.")] = None,
-    out: Annotated[Path, typer.Option("--out", help="The run's directory.")] = Path("run"),
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    anneal: Annotated[list[str] | None, typer.Option("--anneal", help="Sources for the decay phase.")] = None,
-    config: Annotated[Path | None, typer.Option("--config", help="A run.toml to start from.")] = None,
-    preset: Annotated[
-        list[str] | None, typer.Option("--preset", help="A size, an architecture, or one of each.")
+    sources: Annotated[
+        list[str] | None,
+        typer.Argument(help="Text files, directories, chat .jsonl; story.txt:2 is read twice an epoch."),
     ] = None,
-    minutes: Annotated[float | None, typer.Option("--minutes")] = None,
-    tokens: Annotated[int | None, typer.Option("--tokens")] = None,
-    steps: Annotated[int | None, typer.Option("--steps")] = None,
-    epochs: Annotated[float | None, typer.Option("--epochs")] = None,
-    layers: Annotated[int | None, typer.Option("--layers")] = None,
-    width: Annotated[int | None, typer.Option("--width")] = None,
-    heads: Annotated[int | None, typer.Option("--heads")] = None,
-    kv_heads: Annotated[int | None, typer.Option("--kv-heads")] = None,
-    position: Annotated[str | None, typer.Option("--position")] = None,
-    norm: Annotated[str | None, typer.Option("--norm")] = None,
-    mlp: Annotated[str | None, typer.Option("--mlp")] = None,
-    mlp_width: Annotated[int | None, typer.Option("--mlp-width")] = None,
-    context: Annotated[int | None, typer.Option("--context")] = None,
-    vocab_size: Annotated[int | None, typer.Option("--vocab-size")] = None,
-    optimizer: Annotated[str | None, typer.Option("--optimizer")] = None,
-    schedule: Annotated[str | None, typer.Option("--schedule")] = None,
-    lr: Annotated[float | None, typer.Option("--lr")] = None,
-    embedding_lr: Annotated[float | None, typer.Option("--embedding-lr")] = None,
-    weight_decay: Annotated[float | None, typer.Option("--weight-decay")] = None,
-    batch: Annotated[int | None, typer.Option("--batch")] = None,
-    micro_batch: Annotated[int | None, typer.Option("--micro-batch")] = None,
-    warmup: Annotated[int | None, typer.Option("--warmup")] = None,
-    decay: Annotated[float | None, typer.Option("--decay")] = None,
-    floor: Annotated[float | None, typer.Option("--floor")] = None,
-    clip: Annotated[float | None, typer.Option("--clip")] = None,
-    dropout: Annotated[float | None, typer.Option("--dropout")] = None,
-    seed: Annotated[int | None, typer.Option("--seed")] = None,
-    save_every: Annotated[int | None, typer.Option("--save-every")] = None,
-    keep: Annotated[int | None, typer.Option("--keep")] = None,
-    compile: Annotated[bool, typer.Option("--compile")] = False,
-    threads: Threads = None,
-) -> None:
-    """Train a model on text: tokenizer, encoding, training, evaluation."""
-    from cli.machine import set_threads
+    out: Annotated[Path | None, _option("--out", "The run's directory: a model, its checkpoints, its log.")] = None,
+    resume: Annotated[bool, _option("--resume", "Go on with the run in --out; only the budget may change.")] = False,
+    config: Annotated[Path | None, _option("--config", "Start from the settings of a run.toml.")] = None,
+    start_from: Annotated[Word, _option("--from", "Go on with, or fine-tune, this model.")] = None,
+    anneal: Annotated[list[str] | None, _option("--anneal", "Take over for the decay; may be repeated.")] = None,
+    seed: Annotated[Count, _option("--seed", "Of weights, data order and dropout.", min=0)] = None,
+    save_every: Annotated[Count, _option("--save-every", "Steps between checkpoints.", min=1)] = None,
+    keep: Annotated[Count, _option("--keep", "Checkpoints that can be resumed.", min=1)] = None,
+    minutes: Annotated[Number, _option("--minutes", "Alone, it also chooses the size.", "Budget", min=0.0)] = None,
+    tokens: Annotated[Count, _option("--tokens", "Train on so many tokens.", "Budget", min=1)] = None,
+    steps: Annotated[Count, _option("--steps", "Make so many steps.", "Budget", min=1)] = None,
+    epochs: Annotated[Number, _option("--epochs", "Read the text so often.", "Budget", min=0.0)] = None,
+    preset: Annotated[
+        list[str] | None,
+        _option("--preset", f"A size ({', '.join(SIZES)}) or architecture ({', '.join(ARCHITECTURES)}).", "Shape"),
+    ] = None,
+    layers: Annotated[Count, _option("--layers", "Blocks.", "Shape", min=1)] = None,
+    width: Annotated[Count, _option("--width", "Of the residual stream.", "Shape", min=1)] = None,
+    heads: Annotated[Count, _option("--heads", "Query heads.", "Shape", min=1)] = None,
+    kv_heads: Annotated[Count, _option("--kv-heads", "Key/value heads.", "Shape", min=1)] = None,
+    position: Annotated[Word, _option("--position", "rotary, learned, sinusoidal, alibi, none.", "Shape")] = None,
+    norm: Annotated[Word, _option("--norm", "rms, layer.", "Shape")] = None,
+    mlp: Annotated[Word, _option("--mlp", "swiglu, geglu, gelu, relu, relu2.", "Shape")] = None,
+    context: Annotated[Count, _option("--context", "Tokens the model sees at once.", "Shape", min=2)] = None,
+    vocab_size: Annotated[Count, _option("--vocab-size", "Of the tokenizer to be trained.", "Shape", min=1)] = None,
+    optimizer: Annotated[Optimizer | None, _option("--optimizer", "Muon with AdamW, or AdamW.", "Recipe")] = None,
+    lr: Annotated[Number, _option("--lr", "Learning rate.", "Recipe")] = None,
+    embedding_lr: Annotated[Number, _option("--embedding-lr", "Of what Muon does not train.", "Recipe")] = None,
+    schedule: Annotated[Schedule | None, _option("--schedule", "Warm-up, flat, decay; or cosine.", "Recipe")] = None,
+    warmup: Annotated[Count, _option("--warmup", "Steps.", "Recipe")] = None,
+    decay: Annotated[Number, _option("--decay", "The last part of the budget (wsd), 0 to 1.", "Recipe")] = None,
+    floor: Annotated[Number, _option("--floor", "The last learning rate, as a part of --lr.", "Recipe")] = None,
+    batch: Annotated[Count, _option("--batch", "Samples a step.", "Recipe")] = None,
+    micro_batch: Annotated[Count, _option("--micro-batch", "Of them at once; the rest is added up.", "Recipe")] = None,
+    clip: Annotated[Number, _option("--clip", "The gradient's norm; 0 never.", "Recipe")] = None,
+    weight_decay: Annotated[Number, _option("--weight-decay", "Of the matrices.", "Recipe")] = None,
+    dropout: Annotated[Number, _option("--dropout", "Part of what is dropped.", "Recipe")] = None,
+    compile: Annotated[bool | None, _option("--compile", "Let torch compile the model first.", "Machine")] = None,
+    shard: Annotated[bool | None, _option("--shard", "Under torchrun: FSDP2 instead of DDP.", "Machine")] = None,
+    dtype: options.DtypeOption = options.Dtype.auto,
+    device: options.DeviceOption = options.Device.auto,
+    threads: options.Threads = None,
+) -> int:
+    """Train a model on text: tokenizer, encoding, training, evaluation, checkpoints."""
+    given = {name: value for name, value in locals().items() if value is not None}
+    if out is None:
+        raise InputError("no directory for the run: give --out")
+    budget = [name for name in LENGTHS if name in given]
+    if len(budget) > 1:
+        raise InputError(f"one budget at a time: --{' and --'.join(budget)} were given")
     from cli.memory import keep_freed_memory
-    from transformer.shape import choose
-    from weights.plan import Plan, changed, load_plan
+    from transformer.parallel import join
     from weights.run import Run
-    from weights.session import create, go_on, open_session
 
-    def given(**values: Any) -> dict[str, Any]:
-        return {key: value for key, value in values.items() if value is not None}
+    keep_freed_memory()
+    with join() as world:
+        return _train(Run(out), given, world)
 
-    length = given(minutes=minutes, tokens=tokens, steps=steps, epochs=epochs)
-    if len(length) > 1:
-        raise InputError(f"one budget, please: --{' and --'.join(length)} were given")
-    run, view = Run(out), PlainView()
-    with run.lock():
-        if resume:
-            plan = run.plan()
-            if length:
-                from dataclasses import replace
 
-                from weights.plan import Length
+def _train(run: Run, given: dict[str, Any], world: World) -> int:
+    from weights.session import go_on, open_session
 
-                plan = replace(plan, length=Length(**length))
-                run.write_plan(plan)
-        else:
-            if run.exists():
-                raise InputError(f"{out}: holds a run already; go on with --resume, or choose another --out")
-            plan = load_plan(config) if config else Plan()
-            shape = choose(
-                preset or [],
-                given(
-                    layers=layers,
-                    width=width,
-                    heads=heads,
-                    kv_heads=kv_heads,
-                    position=position,
-                    norm=norm,
-                    mlp=mlp,
-                    mlp_width=mlp_width,
-                    context=context,
-                    vocab_size=vocab_size,
-                ),
-            )
-            from dataclasses import replace
-
-            if preset or not config:
-                plan = replace(plan, shape=shape)
-            plan = changed(
-                plan,
-                {
-                    "data": given(sources=sources and list(sources), anneal=anneal),
-                    "length": length,
-                    "recipe": given(
-                        optimizer=optimizer,
-                        schedule=schedule,
-                        lr=lr,
-                        embedding_lr=embedding_lr,
-                        weight_decay=weight_decay,
-                        batch=batch,
-                        micro_batch=micro_batch,
-                        warmup=warmup,
-                        decay=decay,
-                        floor=floor,
-                        clip=clip,
-                        dropout=dropout,
-                        seed=seed,
-                    ),
-                    "running": given(save_every=save_every, keep=keep, compile=compile or None, threads=threads),
-                },
-                "options",
-            )
-            if not plan.data.sources:
-                raise InputError("no text: name one or more files")
-            if not plan.length.given:
-                raise InputError("no budget: give --minutes, --tokens, --steps or --epochs")
-            plan = create(run, plan, view)
+    view = view_for(world.first)
+    search = os.environ.get("TFM_PATH", "")
+    with run.lock() if world.first else nullcontext():
+        if world.first:
+            again = run.exists() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+            plan = run.plan() if again else resumed(run, given) if given["resume"] else planned(run, given, view)
+            prepare(run, plan, view, search)
+        world.wait()
+        plan = run.plan()
         set_threads(plan.running.threads)
-        keep_freed_memory()
-        session = open_session(run, plan, view)
-        parameters = sum(p.numel() for p in session.model.parameters())
-        train_tokens, held_out = len(session.corpus.train.ids), len(session.corpus.valid.ids)
-        note(f"{parameters:,} parameters; {train_tokens:,} tokens to train on, {held_out:,} held out")
-        stopped: list[int] = []
-
-        def on_signal(number: int, frame: object) -> None:
-            stopped.append(number)
-            for each in (signal.SIGINT, signal.SIGTERM):
-                signal.signal(each, signal.SIG_DFL)
-            note("stopping after this step; again to leave at once")
-
-        for number in (signal.SIGINT, signal.SIGTERM):
-            signal.signal(number, on_signal)
-        done = go_on(session, view, lambda: bool(stopped))
-    note("done" if done else f"saved step {session.at.step}; go on with: tfm train --out {out} --resume")
-    if stopped:
-        raise typer.Exit(128 + stopped[0])
-
-
-class PlainView:
-    """One plain line an interval."""
-
-    INTERVAL = 10.0  # seconds
-
-    def __init__(self) -> None:
-        self.last, self.tokens, self.told = time.monotonic(), 0, ""
-
-    def note(self, line: str) -> None:
-        note(safe(line))
-
-    def reading(self, what: str, done: int, total: int) -> None:
-        if what != self.told:
-            self.told = what
-            note(f"{what}: {total / 1e6:.1f} MB")
-
-    def step(self, step: Step) -> None:
-        now = time.monotonic()
-        if self.tokens == 0:
-            self.last, self.tokens = now, step.tokens
-        elif now - self.last >= self.INTERVAL or step.progress >= 1:
-            speed = (step.tokens - self.tokens) / (now - self.last)
-            self.last, self.tokens = now, step.tokens
-            note(
-                f"step {step.step}  {step.progress:6.1%}  loss {step.loss:.3f}  lr {step.lr:.2g}  "
-                f"norm {step.grad_norm:.2f}  {speed:,.0f} tokens/s"
-            )
-
-    def evaluated(self, overall: float, sources: dict[str, float]) -> None:
-        each = "  ".join(f"{safe(name)} {bpb:.4f}" for name, bpb in sources.items())
-        note(f"bits per byte {overall:.4f}  ({each})")
-
-    def saved(self, path: Path) -> None:
-        note(f"saved {safe(str(path))}")
+        session = open_session(run, plan, view, world, search)
+        if session.finished:
+            view.note(f"{run.path}: finished at step {session.at.step}; a larger budget would go on")
+            return 0
+        introduce(session, view)
+        stop = Stop(lambda: view.note("stopping after this step; once more to leave at once"))
+        try:
+            done = go_on(session, view, stop)
+        finally:
+            view.close()
+            if world.first:
+                run.write("loss.svg", loss_svg(run.metrics()))
+    if not done:
+        view.note(f"saved step {session.at.step}; go on with: tfm train --out {run.path} --resume")
+        return 128 + (stop.number or signal.SIGTERM)
+    view.note(f"{run.path} is a model now: tfm generate -m {run.path}")
+    return 0

@@ -8,8 +8,10 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
+from torch.nn.utils.rnn import pad_sequence
 
 from transformer.data import IGNORED, Span, Tokens
+from transformer.parallel import World
 
 ROWS = 16  # sequences at once
 
@@ -25,32 +27,36 @@ def windows(documents: Sequence[Span], context: int) -> list[Span]:
 
 @torch.no_grad()
 def bits_per_byte(
-    model: nn.Module,
+    module: nn.Module,
     tokens: Tokens,
     spans: Sequence[Span],
     token_bytes: Tensor,
-    stop: Callable[[], bool] = lambda: False,
+    stop: Callable[[], bool],
+    world: World,
 ) -> float | None:
     """Over the spans, each seen alone. None if there is no text in them, or if `stop` came true meanwhile."""
-    nats, count = 0.0, 0
-    training = model.training
-    model.eval()
+    nats, size = 0.0, 0
+    device = next(module.parameters()).device
+    module.eval()
     spans = sorted(spans, key=lambda span: span.stop - span.start)  # equal lengths together: little padding
-    for start in range(0, len(spans), ROWS):
-        if stop():
-            break
-        rows = [tokens.read(span) for span in spans[start : start + ROWS]]
-        ids = nn.utils.rnn.pad_sequence([row for row, _ in rows], batch_first=True)  # (B, T + 1)
-        learnt = nn.utils.rnn.pad_sequence([row for _, row in rows], batch_first=True)[:, 1:]
-        targets = ids[:, 1:]
-        counted = learnt & (token_bytes[targets] > 0)  # not the special tokens: they are no text
-        loss = F.cross_entropy(
-            model(ids[:, :-1]).flatten(0, 1),
-            targets.masked_fill(~counted, IGNORED).flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-        )
-        nats += loss.item()
-        count += int(token_bytes[targets[counted]].sum())
-    model.train(training)
-    return nats / math.log(2) / count if count and not stop() else None
+    for start in range(0, len(spans), ROWS * world.size):
+        if world.any(stop()):
+            return None
+        mine = spans[start : start + ROWS * world.size][world.rank :: world.size]
+        # A process for which no span is left goes through the motions: a sharded model is called by all or none.
+        ids, targets = _padded(tokens, mine or spans[:1], token_bytes)
+        logits = module(ids.to(device)).flatten(0, 1).float().cpu()
+        if mine:
+            nats += F.cross_entropy(logits, targets.flatten(), ignore_index=IGNORED, reduction="sum").item()
+            size += int(token_bytes[targets[targets != IGNORED]].sum())
+    nats, size_of_all = world.total(nats, size)
+    return nats / math.log(2) / size_of_all if size_of_all else None
+
+
+def _padded(tokens: Tokens, spans: Sequence[Span], token_bytes: Tensor) -> tuple[Tensor, Tensor]:
+    """Ids (B, T) and targets (B, T) of spans of different lengths. Special tokens are no text, hence no targets."""
+    rows = [tokens.read(span) for span in spans]
+    ids = pad_sequence([row for row, _ in rows], batch_first=True)  # (B, T + 1)
+    learnt = pad_sequence([row for _, row in rows], batch_first=True)[:, 1:]
+    targets = ids[:, 1:]
+    return ids[:, :-1], targets.masked_fill(~learnt | (token_bytes[targets] == 0), IGNORED)

@@ -1,49 +1,19 @@
-"""Optimizers: Muon for the matrices inside the blocks, AdamW for the rest; and the course of the learning rate."""
+"""Optimizers: Muon for the matrices inside the blocks, AdamW for the rest."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
-from dataclasses import dataclass
-from typing import Literal
 
 import torch
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
 from transformer.model import Transformer
+from transformer.parallel import World, shared_like, whole
 from transformer.pieces import Piece, pieces
+from transformer.schedule import Recipe
 
 MUON_MOMENTUM = 0.95
-
-
-@dataclass(frozen=True, kw_only=True)
-class Recipe:
-    """How a decoder learns. The defaults won the sweeps in docs/decisions.md."""
-
-    optimizer: Literal["muon", "adamw"] = "muon"
-    lr: float = 0.02  # of the matrices, or of everything with AdamW alone
-    embedding_lr: float = 0.003  # of embedding, head, gains and biases beside Muon
-    weight_decay: float = 0.0
-    clip: float = 1.0
-    batch: int = 64  # samples a step
-    micro_batch: int = 16  # of them at once
-    schedule: Literal["wsd", "cosine"] = "wsd"
-    warmup: int = 40  # steps
-    decay: float = 0.5  # the last part of the budget, in which a WSD schedule comes down
-    floor: float = 0.05  # of the learning rate, at the end
-    dropout: float = 0.0
-    seed: int = 0
-
-
-def lr_factor(recipe: Recipe, step: int, progress: float) -> float:
-    """What the learning rates are multiplied with when `progress` of the budget (0 to 1) is spent."""
-    warm = min(1.0, (step + 1) / recipe.warmup) if recipe.warmup else 1.0
-    if recipe.schedule == "cosine":
-        fall = 0.5 * (1 - math.cos(math.pi * min(progress, 1.0)))
-    else:
-        fall = max(0.0, progress - (1 - recipe.decay)) / recipe.decay if recipe.decay else 0.0
-    return warm * (1 - (1 - recipe.floor) * min(fall, 1.0))
 
 
 def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
@@ -60,41 +30,55 @@ def orthogonalised(matrices: Tensor, steps: int = 5) -> Tensor:
 
 
 class Muon(Optimizer):
-    """Momentum whose step is orthogonalised, one matrix at a time: q, k and v of a fused projection apart."""
+    """Momentum whose step is orthogonalised, one matrix at a time: q, k and v of a fused projection apart.
 
-    def __init__(self, matrices: dict[nn.Parameter, list[Piece]], lr: float, weight_decay: float):
-        self.pieces = matrices
+    With several processes each orthogonalises some of the parameters, for all."""
+
+    def __init__(self, matrices: dict[nn.Parameter, list[Piece]], lr: float, weight_decay: float, world: World):
+        self.pieces, self.world = matrices, world
         super().__init__(list(matrices), {"lr": lr, "weight_decay": weight_decay})
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
-        for group in self.param_groups:
-            for parameter in group["params"]:
-                state = self.state[parameter]
-                if not state:
-                    state["momentum"] = torch.zeros_like(parameter)
-                momentum = state["momentum"].lerp_(parameter.grad, 1 - MUON_MOMENTUM)
-                ahead = parameter.grad.lerp(momentum, MUON_MOMENTUM)  # Nesterov
-                parameter.mul_(1 - group["lr"] * group["weight_decay"])
-                for piece in self.pieces[parameter]:
-                    target, direction = piece.of(parameter), orthogonalised(piece.of(ahead))
-                    out, into = target.shape
-                    target.add_(direction, alpha=-group["lr"] * max(1.0, out / into) ** 0.5)
+        (group,) = self.param_groups
+        parameters = group["params"]
+        directions = [self._direction(parameter, number) for number, parameter in enumerate(parameters)]
+        self.world.share(directions)
+        for parameter, direction in zip(parameters, directions, strict=True):
+            parameter.mul_(1 - group["lr"] * group["weight_decay"])
+            parameter.sub_(shared_like(direction, parameter), alpha=group["lr"])
+
+    def _direction(self, parameter: nn.Parameter, number: int) -> Tensor:
+        """Where the parameter is to go; nothing yet if another process is to find it."""
+        assert parameter.grad is not None
+        state = self.state[parameter]
+        if not state:
+            state["momentum"] = torch.zeros_like(parameter)
+        momentum = state["momentum"].lerp_(parameter.grad, 1 - MUON_MOMENTUM)
+        ahead = whole(parameter.grad.lerp(momentum, MUON_MOMENTUM))  # Nesterov
+        direction = torch.empty_like(ahead)
+        if number % self.world.size == self.world.rank:
+            for piece in self.pieces[parameter]:
+                matrix = piece.of(ahead)
+                wide = max(1.0, matrix.shape[0] / matrix.shape[1]) ** 0.5
+                piece.of(direction).copy_(orthogonalised(matrix)).mul_(wide)
+        return direction
 
 
-def build_optimizers(model: Transformer, recipe: Recipe) -> list[Optimizer]:
+def build_optimizers(model: Transformer, recipe: Recipe, world: World) -> list[Optimizer]:
     """Every parameter in exactly one of them; each group remembers the rate that `lr_factor` scales."""
     parameters = dict(model.named_parameters())
     inside: dict[nn.Parameter, list[Piece]] = {}
     for piece in pieces(model):
         parameter = parameters[piece.parameter]
-        if "blocks." in piece.name and "norm" not in piece.name and piece.of(parameter).ndim == 2:
+        matrix = parameter.ndim == (2 if piece.expert is None else 3)
+        if matrix and piece.name.startswith("blocks.") and "norm" not in piece.name:
             inside.setdefault(parameter, []).append(piece)
     rest = [parameter for parameter in parameters.values() if parameter not in inside]
     optimizers: list[Optimizer]
     if recipe.optimizer == "muon":
         optimizers = [
-            Muon(inside, recipe.lr, recipe.weight_decay),
+            Muon(inside, recipe.lr, recipe.weight_decay, world),
             _adamw([{"params": rest, "lr": recipe.embedding_lr, "weight_decay": 0.0}], (0.8, 0.95)),
         ]
     else:
@@ -117,12 +101,12 @@ def set_lr(optimizers: list[Optimizer], factor: float) -> None:
 
 
 def optimizer_state(model: Transformer, optimizers: list[Optimizer]) -> Iterator[tuple[str, Tensor]]:
-    """All an optimizer remembers, by the parameter's name and its own: `head.weight/exp_avg`."""
+    """All an optimizer remembers, by the parameter's name and its own: `head.weight/exp_avg`. Whole tensors."""
     names: dict[Tensor, str] = {parameter: name for name, parameter in model.named_parameters()}
     for optimizer in optimizers:
         for parameter, state in optimizer.state.items():
             for key, value in state.items():
-                yield f"{names[parameter]}/{key}", value
+                yield f"{names[parameter]}/{key}", whole(value)
 
 
 def restore_optimizers(model: Transformer, optimizers: list[Optimizer], state: dict[str, Tensor]) -> None:
@@ -130,4 +114,5 @@ def restore_optimizers(model: Transformer, optimizers: list[Optimizer], state: d
     owner = {p: o for o in optimizers for group in o.param_groups for p in group["params"]}
     for name, value in state.items():
         parameter, _, key = name.rpartition("/")
-        owner[parameters[parameter]].state[parameters[parameter]][key] = value
+        target = parameters[parameter]
+        owner[target].state[target][key] = shared_like(value, target) if value.shape == target.shape else value

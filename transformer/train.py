@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
@@ -16,33 +17,12 @@ from torch.optim import Optimizer
 from transformer.data import IGNORED, Batch, Mixture, Span, Tokens, batch, mixed
 from transformer.dropout import Dropout
 from transformer.errors import EnvironmentFailed
-from transformer.optim import Recipe, lr_factor, set_lr
-from transformer.tap import FUSED
+from transformer.optim import set_lr
+from transformer.parallel import World, alone, whole
+from transformer.schedule import Budget, Place, Recipe, lr_factor
+from transformer.tap import FUSED, Tap
 
-
-@dataclass(frozen=True)
-class Budget:
-    """How long to train: a number of steps, or of seconds."""
-
-    steps: int | None = None
-    seconds: float | None = None
-
-    def progress(self, at: Place) -> float:
-        if self.steps is not None:
-            return at.step / self.steps if self.steps else 1.0
-        assert self.seconds is not None
-        return at.seconds / self.seconds if self.seconds else 1.0
-
-
-@dataclass
-class Place:
-    """Where a run stands; with the weights and the optimizers' memory, all that resuming needs."""
-
-    step: int = 0
-    samples: int = 0  # drawn so far: the number of the next one
-    tokens: int = 0
-    seconds: float = 0.0  # counted only where the budget is one of time, so that equal runs are equal
-    anneal_from: int | None = None  # the first sample that came from the second list of sources
+ALONE = World()
 
 
 class Step(NamedTuple):
@@ -54,65 +34,89 @@ class Step(NamedTuple):
     progress: float
 
 
+@dataclass(frozen=True)
+class Feed:
+    """Sample numbers -> batches."""
+
+    tokens: Tokens
+    mixture: Mixture
+    anneal: Mixture | None = None  # takes over at `Place.anneal_from`
+    device: str = "cpu"
+
+    def batches(self, samples: Sequence[int], at: Place, size: int) -> Iterator[Batch]:
+        for start in range(0, len(samples), size):
+            spans = [self._spans(index, at.anneal_from) for index in samples[start : start + size]]
+            ids, targets, learnt = batch(self.tokens, spans)
+            yield Batch(ids.to(self.device), targets.to(self.device), learnt)
+
+    def _spans(self, index: int, anneal_from: int | None) -> list[Span]:
+        if self.anneal is not None and anneal_from is not None and index >= anneal_from:
+            return list(self.anneal.sample(index - anneal_from))
+        return list(self.mixture.sample(index))
+
+
 class NotFinite(EnvironmentFailed):
     """A loss or gradient that is no number; nothing was updated with it."""
 
 
 def train(
-    model: nn.Module,
+    module: nn.Module,
     optimizers: list[Optimizer],
-    tokens: Tokens,
-    mixture: Mixture,
+    feed: Feed,
     recipe: Recipe,
     budget: Budget,
     at: Place,
-    anneal: Mixture | None = None,
+    world: World = ALONE,
 ) -> Iterator[Step]:
     """Trains until the budget is spent, moving `at`. In between the caller has the model to itself."""
     tap = Dropout(recipe.dropout) if recipe.dropout else FUSED
     started, before = time.monotonic(), at.seconds
-    model.train()
     while (progress := budget.progress(at)) < 1:
-        if anneal is not None and at.anneal_from is None and progress >= 1 - recipe.decay:
+        if feed.anneal is not None and at.anneal_from is None and progress >= 1 - recipe.decay:
             at.anneal_from = at.samples
-        factor = lr_factor(recipe, at.step, progress)
+        factor = lr_factor(recipe, budget, at)
         set_lr(optimizers, factor)
-        torch.manual_seed(mixed(recipe.seed, at.step) >> 1)  # dropout, too, is a function of seed and step
-        rows = [_sample(mixture, anneal, at, at.samples + i) for i in range(recipe.batch)]
-        loss = _gradients(model, [*_micro_batches(tokens, rows, recipe.micro_batch)], tap)
-        norm = float(nn.utils.clip_grad_norm_(model.parameters(), recipe.clip or math.inf))
-        if not math.isfinite(loss) or not math.isfinite(norm):
-            what = f"the loss is {loss}" if not math.isfinite(loss) else f"the gradient's norm is {norm}"
-            raise NotFinite(f"{what} at step {at.step + 1}, samples {at.samples} to {at.samples + recipe.batch - 1}")
+        # Dropout, too, is a function of the seed and of where the run stands: there is no other state to save.
+        torch.manual_seed(mixed(recipe.seed, at.step, world.rank) >> 1)
+        module.train()
+        mine = range(at.samples + world.rank, at.samples + recipe.batch, world.size)
+        loss = _gradients(module, list(feed.batches(mine, at, recipe.micro_batch)), tap, recipe.autocast, world)
+        norm = float(whole(nn.utils.clip_grad_norm_(module.parameters(), recipe.clip or math.inf)))
+        _check_finite(loss, norm, at, recipe)
         for optimizer in optimizers:
             optimizer.step()
             optimizer.zero_grad(set_to_none=True)
         at.step += 1
         at.samples += recipe.batch
-        at.tokens += recipe.batch * mixture.length
+        at.tokens += recipe.batch * feed.mixture.length
         if budget.seconds is not None:
-            at.seconds = before + time.monotonic() - started
+            at.seconds = world.from_first(before + time.monotonic() - started)
         yield Step(at.step, at.tokens, loss, norm, recipe.lr * factor, min(budget.progress(at), 1.0))
 
 
-def _sample(mixture: Mixture, anneal: Mixture | None, at: Place, index: int) -> list[Span]:
-    if anneal is not None and at.anneal_from is not None:
-        return list(anneal.sample(index - at.anneal_from))
-    return list(mixture.sample(index))
+def _gradients(module: nn.Module, batches: list[Batch], tap: Tap, autocast: bool, world: World) -> float:
+    """Leaves the gradient of the mean loss, over the targets of all processes, in the parameters."""
+    (count,) = world.total(sum(b.learnt for b in batches))
+    nats = 0.0
+    for number, b in enumerate(batches, 1):
+        with alone(module, number < len(batches)):
+            # DDP and FSDP take the mean over processes; what is wanted is the sum.
+            nats += _backward(module, b, tap, autocast, world.size / max(count, 1))
+    (nats,) = world.total(nats)
+    return nats / max(count, 1)
 
 
-def _micro_batches(tokens: Tokens, rows: Sequence[Sequence[Span]], size: int) -> Iterator[Batch]:
-    for start in range(0, len(rows), size):
-        yield batch(tokens, rows[start : start + size])
+def _backward(module: nn.Module, b: Batch, tap: Tap, autocast: bool, factor: float) -> float:
+    """Adds the gradient of factor × the summed loss; a function of its own, so that nothing of it stays alive."""
+    with torch.autocast(b.ids.device.type, torch.bfloat16) if autocast else nullcontext():
+        logits = module(b.ids, tap=tap).flatten(0, 1)  # (B·T, V)
+    loss = F.cross_entropy(logits.float(), b.targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    (loss * factor).backward()
+    return loss.item()
 
 
-def _gradients(model: nn.Module, batches: list[Batch], tap: object) -> float:
-    """Leaves the gradient of the mean loss over all targets in the parameters."""
-    count = sum(b.learnt for b in batches)
-    total = 0.0
-    for b in batches:
-        logits = model(b.ids, tap=tap)  # (B, T, V)
-        loss = F.cross_entropy(logits.flatten(0, 1), b.targets.flatten(), ignore_index=IGNORED, reduction="sum")
-        (loss / count).backward()
-        total += loss.item()
-    return total / count
+def _check_finite(loss: float, norm: float, at: Place, recipe: Recipe) -> None:
+    if not math.isfinite(loss) or not math.isfinite(norm):
+        what = f"the loss is {loss}" if not math.isfinite(loss) else f"the norm of the gradient is {norm}"
+        last = at.samples + recipe.batch - 1
+        raise NotFinite(f"{what} at step {at.step + 1} (samples {at.samples} to {last}); nothing was updated")

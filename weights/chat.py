@@ -33,19 +33,19 @@ class ChatTemplate:
     tokens: dict[str, str]  # bos_token, eos_token, … as the template names them
     _child: subprocess.Popen[bytes] | None = field(default=None, repr=False)
 
-    def render(self, messages: Sequence[Message]) -> str:
-        """The prompt that asks for an answer to these messages."""
-        answer = self._ask({"messages": list(messages), "add_generation_prompt": True, **self.tokens})
+    def render(self, messages: Sequence[Message], ask: bool = True) -> str:
+        """The prompt that asks for an answer to these messages, or the messages alone."""
+        answer = self._ask({"messages": list(messages), "add_generation_prompt": ask, **self.tokens})
         if "error" in answer:
             raise InputError(f"chat template: {answer['error']}")
         return str(answer["text"])
 
-    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer) -> tuple[str, list[int]]:
+    def encode(self, messages: Sequence[Message], tokenizer: Tokenizer, ask: bool = True) -> tuple[str, list[int]]:
         """The prompt and its ids. A special token that a user wrote is mere text; one of the template counts."""
         specials = tokenizer.specials
         names = sorted(specials, key=len, reverse=True)
         guarded = [{key: _guard(value, names) for key, value in message.items()} for message in messages]
-        text = self.render(guarded)
+        text = self.render(guarded, ask)
         if guarded == list(messages):
             return text, tokenizer.encode_template(text)
         ids: list[int] = []

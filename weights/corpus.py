@@ -1,8 +1,8 @@
-"""Text -> tokenizer -> memory-mapped ids.
+"""Text -> memory-mapped ids.
 
-train.ids valid.ids    all sources one after the other; each document begins with the separator
-train.mask valid.mask  where a source is a conversation: 1 for the tokens to be learnt
-corpus.json            which source lies where
+train.ids valid.ids    all sources one after the other
+train.mask valid.mask  where conversations are among them: 1 for what is to be learnt
+corpus.json            which source lies where, and where the held-out documents begin
 """
 
 from __future__ import annotations
@@ -10,218 +10,166 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import re
 from array import array
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
+from typing import TYPE_CHECKING, Any, BinaryIO, NamedTuple
 
 from transformer.data import Span, Tokens
 from transformer.errors import InputError
-from weights.documents import SEPARATOR, Part, lot, read_parts, validation_share
+from weights.base import Base
+from weights.conversations import encode_conversation, read_conversations
+from weights.documents import Part, lot, read_parts, validation_share
+from weights.sources import Source
 from weights.strict_json import MEGABYTE, read_json
+from weights.vocabulary import Report, has_conversations, token_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-TOKENIZER_BYTES = 100 * MEGABYTE  # of text from which a tokenizer learns, at most
 BATCH = 256  # parts encoded at once
-MANY = 16  # files, above which a directory of them counts as one source
-SUFFIXES = (".txt", ".md", ".jsonl")
-
-Report = Callable[[int], None]  # bytes of text done so far
 
 
 @dataclass(frozen=True)
-class Source:
-    """What is weighted and reported on as one: a file, a directory, or many files of one directory."""
+class Placed:
+    """Where a source lies."""
 
-    name: str
-    paths: tuple[Path, ...]
-    weight: float = 1.0
-
-    def files(self) -> list[Path]:
-        return [file for path in self.paths for file in _files(path)]
-
-    def size(self) -> int:
-        return sum(file.stat().st_size for file in self.files())
-
-
-@dataclass(frozen=True)
-class Encoded:
-    """Where a source lies in train.ids and valid.ids."""
-
-    name: str
     train: Span
     valid: Span
-    documents: tuple[int, ...]  # where the held-out documents begin
+    documents: tuple[int, ...]  # where the held-out ones begin
+
+    def held_out(self) -> list[Span]:
+        return [Span(*edges) for edges in pairwise((*self.documents, self.valid.stop))]
 
 
 @dataclass(frozen=True)
 class Corpus:
     train: Tokens
     valid: Tokens
-    sources: dict[str, Encoded]
-    token_bytes: Tensor = field(repr=False)  # (V,), how many bytes of text a token stands for
+    sources: dict[str, Placed]
+    token_bytes: Tensor = field(repr=False)  # (V,)
 
 
-def parse_sources(*lists: Iterable[str]) -> list[list[Source]]:
-    """`text.txt`, or `text.txt:2` to read it twice an epoch. Says nothing about what is there: a run can go on
-    when the text is gone, because it has it encoded."""
-    parsed = [[_weighted(argument) for argument in arguments] for arguments in lists]
-    paths = {path for sources in parsed for path, _ in sources}
-    whole = len(paths) > MANY  # then by directory
-    stems = Counter(path.stem for path in paths)
-    answer = []
-    for sources in parsed:
-        groups: dict[tuple[str, float], list[Path]] = {}
-        for path, weight in sources:
-            name = str(path.parent) if whole else path.stem if stems[path.stem] == 1 else str(path)
-            group = groups.setdefault((name, weight), [])
-            if path in group:
-                raise InputError(f"{path}: given twice")
-            group.append(path)
-        answer.append([Source(name, tuple(group), weight) for (name, weight), group in groups.items()])
-    return answer
+class Piece(NamedTuple):
+    """A part of a document, or a conversation."""
+
+    text: str
+    ids: list[int]
+    learnt: list[bool] | None  # all of it, where None
+    first: bool
 
 
-def _weighted(argument: str) -> tuple[Path, float]:
-    found = re.fullmatch(r"(.+):(\d+(?:\.\d+)?)", argument)
-    if not found:
-        return Path(argument), 1.0
-    if not 0 < float(found[2]) <= 1000:
-        raise InputError(f"{argument}: a weight must lie between 0 and 1000, got {found[2]}")
-    return Path(found[1]), float(found[2])
+class Writer:
+    """Appends ids to NAME.ids and, if there are conversations, what is learnt to NAME.mask."""
+
+    def __init__(self, directory: Path, name: str, kind: str, masked: bool):
+        self.kind, self.length = kind, 0
+        self.chat = False  # the document at hand is a conversation: its template begins and ends it
+        self.ids: BinaryIO = (directory / f"{name}.ids").open("wb")
+        self.mask: BinaryIO | None = (directory / f"{name}.mask").open("wb") if masked else None
+
+    def write(self, ids: list[int], learnt: list[bool] | None) -> None:
+        array(self.kind, ids).tofile(self.ids)
+        if self.mask is not None:
+            self.mask.write(bytes(len(ids) * [1] if learnt is None else learnt))
+        self.length += len(ids)
+
+    def begin(self, base: Base, piece: Piece) -> None:
+        self.chat = piece.learnt is not None
+        if piece.ids[: len(base.begin)] != list(base.begin):
+            self.write(list(base.begin), [False] * len(base.begin) if self.chat else None)
+
+    def end(self, base: Base) -> None:
+        if not self.chat:
+            self.write(list(base.end), None)
+
+    def close(self) -> None:
+        self.ids.close()
+        if self.mask is not None:
+            self.mask.close()
 
 
-def _files(path: Path) -> list[Path]:
-    if path.is_file():
-        return [path]
-    if not path.is_dir():
-        raise InputError(f"{path}: no such file")
-    files = sorted(p for p in path.rglob("*") if p.suffix in SUFFIXES and p.is_file())
-    if not files:
-        raise InputError(f"{path}: no {', '.join(SUFFIXES)} file in this directory")
-    return files
-
-
-def train_tokenizer(sources: list[Source], vocab_size: int, report: Report) -> Tokenizer:
-    """Byte-level BPE over the training documents: any text can be encoded, nothing is added by itself."""
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    if vocab_size <= len(alphabet):
-        raise InputError(f"a vocabulary of {vocab_size} has no room for the {len(alphabet)} bytes and {SEPARATOR}")
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=[SEPARATOR], initial_alphabet=alphabet, show_progress=False
-    )
-    tokenizer.train_from_iterator(_training_text(sources, report), trainer)
-    return tokenizer
-
-
-def _training_text(sources: list[Source], report: Report) -> Iterator[str]:
-    """The training documents, thinned out by their own lot where there are too many."""
-    total = sum(source.size() for source in sources)
-    held_out = validation_share(total)
-    wanted = held_out + (1 - held_out) * min(1.0, TOKENIZER_BYTES / max(total, 1))
-    done = 0
-    for source in sources:
-        for part in source_parts(source):
-            done += len(part.text.encode())
-            report(done)
-            if held_out <= lot(part.text) <= wanted:
-                yield part.text
-
-
-def source_parts(source: Source) -> Iterator[Part]:
-    for file in source.files():
-        yield from read_parts(file)
-
-
-def encode_corpus(sources: list[Source], tokenizer: Tokenizer, directory: Path, report: Report) -> None:
+def encode_corpus(sources: list[Source], base: Base, directory: Path, report: Report) -> None:
     """Writes the ids of all sources into the directory, which exists and is empty."""
-    separator: int = tokenizer.token_to_id(SEPARATOR)  # type: ignore[assignment]  # it is ours
     share = validation_share(sum(source.size() for source in sources))
-    kind = "H" if tokenizer.get_vocab_size() <= 1 << 16 else "I"
-    tokenizer.encode_special_tokens = True  # the separator inside a line is mere text
-    done, table = 0, []
-    with (directory / "train.ids").open("wb") as train, (directory / "valid.ids").open("wb") as valid:
-        for source in sources:
-            starts = [train.tell() // array(kind).itemsize, valid.tell() // array(kind).itemsize]
-            documents = []
-            fallback = _only_candidate(source, share)
-            previous = None
-            for part, ids in _encoded(source, tokenizer):
-                held_out = (number := lot(part.text)) < share or number == fallback
-                file = valid if held_out else train
-                if part.first or held_out is not previous:
-                    if held_out:
-                        documents.append(file.tell() // array(kind).itemsize)
-                    ids = [separator, *ids]
-                array(kind, ids).tofile(file)
-                previous = held_out
-                done += len(part.text.encode())
-                report(done)
-            stops = [train.tell() // array(kind).itemsize, valid.tell() // array(kind).itemsize]
-            table.append(
-                {
-                    "name": source.name,
-                    "train": [starts[0], stops[0]],
-                    "valid": [starts[1], stops[1]],
-                    "documents": documents,
-                }
-            )
-    tokenizer.encode_special_tokens = False
+    kind = "H" if base.config.vocab_size <= 1 << 16 else "I"
+    masked = has_conversations(sources)
+    train, valid = (Writer(directory, name, kind, masked) for name in ("train", "valid"))
+    table, done = [], 0
+    for source in sources:
+        starts, documents = (train.length, valid.length), []
+        lowest = _lowest_lot(source, share)
+        before: Writer | None = None  # where the part before went
+        for piece in _pieces(source, base):
+            number = lot(piece.text)
+            target = valid if number < share or number == lowest else train
+            if piece.first or target is not before:
+                if before is not None:
+                    before.end(base)
+                if target is valid:
+                    documents.append(valid.length)
+                target.begin(base, piece)
+            target.write(piece.ids, piece.learnt)
+            before = target
+            done += len(piece.text.encode())
+            report(done)
+        if before is not None:
+            before.end(base)
+        spans = {"train": [starts[0], train.length], "valid": [starts[1], valid.length]}
+        table.append({"name": source.name, **spans, "documents": documents})
+    train.close()
+    valid.close()
     (directory / "corpus.json").write_text(json.dumps({"type": kind, "sources": table}) + "\n")
 
 
-def _encoded(source: Source, tokenizer: Tokenizer) -> Iterator[tuple[Part, list[int]]]:
-    parts: list[Part] = []
-    for part in source_parts(source):
-        parts.append(part)
-        if len(parts) == BATCH:
-            yield from _encode_batch(parts, tokenizer)
-            parts = []
-    yield from _encode_batch(parts, tokenizer)
+def _pieces(source: Source, base: Base) -> Iterator[Piece]:
+    for file in source.files():
+        if file.suffix == ".jsonl":
+            if base.template is None:
+                raise InputError(f"{file}: the model to go on with has no chat template")
+            for conversation in read_conversations(file):
+                ids, learnt = encode_conversation(conversation, base.template, base.tokenizer)
+                yield Piece(conversation.text, ids, learnt, True)
+        else:
+            yield from _encoded(read_parts(file), base)
 
 
-def _encode_batch(parts: list[Part], tokenizer: Tokenizer) -> Iterator[tuple[Part, list[int]]]:
-    encodings = tokenizer.encode_batch_fast([part.text for part in parts], add_special_tokens=False)
-    for part, encoding in zip(parts, encodings, strict=True):
-        yield part, encoding.ids
+def _encoded(parts: Iterator[Part], base: Base) -> Iterator[Piece]:
+    while batch := [part for part, _ in zip(parts, range(BATCH), strict=False)]:
+        for part, ids in zip(batch, base.tokenizer.encode_many([part.text for part in batch]), strict=True):
+            yield Piece(part.text, ids, None, part.first)
 
 
-def _only_candidate(source: Source, share: float) -> float | None:
-    """Where no document of a source falls below the share, the lot of the lowest is drawn, if others remain."""
+def _lowest_lot(source: Source, share: float) -> float | None:
+    """Where no document of a source falls below the share, the one with the lowest lot is held out, if others
+    remain."""
     lots = set()
-    for part in source_parts(source):
-        number = lot(part.text)
-        if number < share:
-            return None
-        lots.add(number)
+    for file in source.files():
+        texts = (c.text for c in read_conversations(file)) if file.suffix == ".jsonl" else None
+        for text in texts or (part.text for part in read_parts(file)):
+            if (number := lot(text)) < share:
+                return None
+            lots.add(number)
     return min(lots) if len(lots) > 1 else None
 
 
-def open_corpus(directory: Path, tokenizer: Tokenizer) -> Corpus:
+def open_corpus(directory: Path, base: Base) -> Corpus:
     table = read_json(directory / "corpus.json", limit=256 * MEGABYTE)
     sources = {
-        row["name"]: Encoded(row["name"], Span(*row["train"]), Span(*row["valid"]), tuple(row["documents"]))
+        row["name"]: Placed(Span(*row["train"]), Span(*row["valid"]), tuple(row["documents"]))
         for row in table["sources"]
     }
-    train, valid = (_open_tokens(directory, split, table["type"]) for split in ("train", "valid"))
-    return Corpus(train, valid, sources, token_bytes(tokenizer))
+    train, valid = (_open_tokens(directory, name, table["type"]) for name in ("train", "valid"))
+    return Corpus(train, valid, sources, token_bytes(base.tokenizer.backend, base.config.vocab_size))
 
 
-def _open_tokens(directory: Path, split: str, kind: str) -> Tokens:
+def _open_tokens(directory: Path, name: str, kind: str) -> Tokens:
     import torch
 
-    ids = _mapped(directory / f"{split}.ids", torch.uint16 if kind == "H" else torch.uint32)
-    mask = directory / f"{split}.mask"
+    ids = _mapped(directory / f"{name}.ids", torch.uint16 if kind == "H" else torch.uint32)
+    mask = directory / f"{name}.mask"
     return Tokens(ids, _mapped(mask, torch.bool) if mask.exists() else None)
 
 
@@ -233,22 +181,3 @@ def _mapped(path: Path, dtype: Any) -> Tensor:
             return torch.empty(0, dtype=dtype)
         # Private and writable: torch refuses read-only memory, and nothing written would reach the file.
         return torch.frombuffer(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY), dtype=dtype)
-
-
-def token_bytes(tokenizer: Tokenizer) -> Tensor:
-    """How many bytes of text each token stands for; 0 for special tokens. (V,)"""
-    import torch
-
-    counts = torch.zeros(tokenizer.get_vocab_size(), dtype=torch.int64)
-    byte_level = isinstance(tokenizer.decoder, decoders.ByteLevel)
-    special = {id for id, token in tokenizer.get_added_tokens_decoder().items() if token.special}
-    for piece, id in tokenizer.get_vocab().items():
-        if id in special:
-            continue
-        if byte_level:
-            counts[id] = len(piece)  # one letter of its alphabet a byte
-        elif piece.startswith("<0x") and piece.endswith(">"):
-            counts[id] = 1
-        else:
-            counts[id] = len(piece.replace("▁", " ").encode())
-    return counts

@@ -68,7 +68,7 @@ def resolve(name: str, search: str = "") -> Path:
 def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto") -> Loaded:
     path = resolve(name, search)
     checkpoint, beside = open_model(path)
-    target = _device(device)
+    target = pick_device(device)
     tokenizer = load_tokenizer(beside, checkpoint.config.vocab_size)
     settings = beside.generation_config
     model = load_model(checkpoint, _dtype(checkpoint, dtype, target), target)
@@ -140,7 +140,7 @@ def _template(beside: Beside) -> ChatTemplate | None:
     return ChatTemplate(beside.template, tokens)
 
 
-def _device(name: str) -> str:
+def pick_device(name: str) -> str:
     import torch
 
     there = {"cpu": True, "cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from transformer.errors import InputError
-from transformer.optim import Recipe
+from transformer.schedule import Recipe
 from transformer.shape import Shape
 
 
@@ -21,7 +21,7 @@ class Data:
 
 @dataclass(frozen=True, kw_only=True)
 class Length:
-    """One of them is given."""
+    """How long to train: one of them is given."""
 
     minutes: float | None = None
     tokens: int | None = None
@@ -35,11 +35,13 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    start_from: str | None = None  # the model to go on with
+    start_from: str | None = None  # the model to go on with; then its shape is the run's
     save_every: int | None = None  # steps; otherwise whenever the validation text is read
-    keep: int = 2
+    keep: int = 2  # checkpoints with all that resuming needs
     threads: int | None = None
+    device: str = "auto"
     compile: bool = False
+    shard: bool = False  # share the parameters out among the processes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,26 +1,36 @@
-"""One training session: from a plan, or from where a run stands, to the end of its budget or the wish to stop."""
+"""One stretch of training: from where a run stands to the end of its budget, or to the wish to stop."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from itertools import pairwise
 from typing import TYPE_CHECKING, Protocol, cast
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from transformer.data import Mixture, Span, Strand
+from transformer.errors import InputError
 from transformer.evaluate import bits_per_byte, windows
+from transformer.generate import Request, generate, new_cache
 from transformer.init import initialise
 from transformer.model import Transformer
 from transformer.optim import build_optimizers, optimizer_state, restore_optimizers
+from transformer.parallel import World, spread, whole_model
+from transformer.sampling import Sampling
+from transformer.schedule import Budget, Place
 from transformer.shape import decoder
-from transformer.train import Budget, NotFinite, Place, Step, train
-from weights.corpus import Corpus, Source, encode_corpus, parse_sources, train_tokenizer
+from transformer.train import Feed, NotFinite, Step, train
+from weights.base import Base, base_of, fresh_base
+from weights.checkpoint import load_model
+from weights.corpus import Corpus, encode_corpus, open_corpus
+from weights.load import open_model, resolve
 from weights.plan import Plan
 from weights.run import Metrics, Run
+from weights.sources import Source, merged, parse_sources
+from weights.vocabulary import has_conversations, train_tokenizer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,72 +38,102 @@ if TYPE_CHECKING:
 EVALUATIONS = 40  # in the course of a run, at most
 APART = 20  # steps between them, at least
 EVALUATED = 32  # windows of each source in them; the last one reads all
+SAMPLE = 96  # tokens
 
 
 class View(Protocol):
-    """Who watches a session."""
+    """Who watches."""
 
     def note(self, line: str) -> None: ...
     def reading(self, what: str, done: int, total: int) -> None: ...
     def step(self, step: Step) -> None: ...
     def evaluated(self, overall: float, sources: dict[str, float]) -> None: ...
-    def saved(self, path: Path) -> None: ...
-
-
-def create(run: Run, plan: Plan, view: View) -> Plan:
-    """Turns text into a tokenizer, ids and a resolved plan, all written down."""
-    sources, anneal = parse_sources(plan.data.sources, plan.data.anneal)
-    everything = list({source.name: source for source in [*sources, *anneal]}.values())
-    size = sum(source.size() for source in everything)
-    tokenizer = train_tokenizer(
-        everything, plan.shape.vocab_size, lambda done: view.reading("training the tokenizer", done, size)
-    )
-    plan = replace(plan, shape=replace(plan.shape, vocab_size=tokenizer.get_vocab_size()))
-    run.prepare(tokenizer, decoder(plan.shape), None)
-    run.write_corpus(
-        lambda directory: encode_corpus(
-            everything, tokenizer, directory, lambda done: view.reading("encoding the text", done, size)
-        )
-    )
-    run.write_plan(plan)
-    return plan
+    def saved(self, path: Path, write: Callable[[], str]) -> None:
+        """`write` lets the saved model write a sample."""
 
 
 @dataclass
 class Session:
     run: Run
     plan: Plan
+    world: World
+    base: Base
     corpus: Corpus
     model: Transformer
-    memory: dict[str, torch.Tensor]
-    at: Place
-    mixture: Mixture
-    anneal: Mixture | None
+    module: nn.Module  # the model, as several processes call it
+    optimizers: list[Optimizer]
+    feed: Feed
     budget: Budget
+    at: Place
+
+    @property
+    def finished(self) -> bool:
+        return self.budget.progress(self.at) >= 1
 
 
-def open_session(run: Run, plan: Plan, view: View) -> Session:
-    corpus = run.corpus()
-    restored = run.restore(view.note)
-    if restored is None:
-        model = Transformer(decoder(plan.shape))
+def create(run: Run, plan: Plan, view: View, search: str) -> Plan:
+    """Makes a run of a plan: tokenizer, ids, and the plan as it turned out, all on disk."""
+    sources = merged(*parse_sources(plan.data.sources, plan.data.anneal))
+    size = sum(source.size() for source in sources)
+    if plan.running.start_from is not None:
+        base = base_of(resolve(plan.running.start_from, search))
+    else:
+        vocab_size = plan.shape.vocab_size
+        backend = train_tokenizer(sources, vocab_size, lambda n: view.reading("training the tokenizer", n, size))
+        if backend.get_vocab_size() < vocab_size:
+            view.note(f"the text yields a vocabulary of {backend.get_vocab_size()}, not {vocab_size}")
+        plan = replace(plan, shape=replace(plan.shape, vocab_size=backend.get_vocab_size()))
+        base = fresh_base(backend, decoder(plan.shape), has_conversations(sources))
+
+    def encode(directory: Path) -> None:
+        encode_corpus(sources, base, directory, lambda n: view.reading("encoding the text", n, size))
+        _mixtures(plan, open_corpus(directory, base), base)  # refuses what is too little to train on
+
+    run.prepare(base, encode)
+    run.write_plan(plan)
+    return plan
+
+
+def open_session(run: Run, plan: Plan, view: View, world: World, search: str) -> Session:
+    base = run.base()
+    corpus = open_corpus(run.data, base)
+    model, memory, at = run.restore(view.note) or (_start(plan, base, search), {}, Place())
+    device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
+    model = model.to(device)
+    module = spread(model, world, plan.running.shard)
+    optimizers = build_optimizers(model, plan.recipe, world)
+    restore_optimizers(model, optimizers, memory)
+    mixture, anneal = _mixtures(plan, corpus, base)
+    if plan.recipe.batch % world.size:
+        raise InputError(f"a batch of {plan.recipe.batch} cannot be shared out evenly among {world.size} processes")
+    feed = Feed(corpus.train, mixture, anneal, device)
+    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, _budget(plan, mixture), at)
+
+
+def _start(plan: Plan, base: Base, search: str) -> Transformer:
+    if plan.running.start_from is None:
+        model = Transformer(base.config)
         initialise(model, plan.recipe.seed)
-        restored = model, {}, Place()
-    model, memory, at = restored
-    sources, anneal = (
-        _mixture(corpus, listed, model.config.context, plan.recipe.seed + number) if listed else None
-        for number, listed in enumerate(parse_sources(plan.data.sources, plan.data.anneal))
-    )
-    assert sources is not None
-    return Session(run, plan, corpus, model, memory, at, sources, anneal, _budget(plan, sources))
+        return model
+    model = load_model(open_model(resolve(plan.running.start_from, search))[0], torch.float32)
+    for parameter in model.parameters():
+        parameter.data = parameter.data.clone()  # out of the mapped file
+    return model.requires_grad_(True)
 
 
-def _mixture(corpus: Corpus, sources: list[Source], context: int, seed: int) -> Mixture:
+def _mixtures(plan: Plan, corpus: Corpus, base: Base) -> tuple[Mixture, Mixture | None]:
+    length, seed = plan.recipe.length or base.config.context, plan.recipe.seed
+    sources, anneal = parse_sources(plan.data.sources, plan.data.anneal)
+    mixture = _mixture(corpus, sources, length, seed)
+    return mixture, _mixture(corpus, anneal, length, seed + 1) if anneal else None
+
+
+def _mixture(corpus: Corpus, sources: list[Source], length: int, seed: int) -> Mixture:
     """Sources of equal weight are one strand, so that short ones lose nothing at their ends."""
     by_weight: dict[float, list[Span]] = {}
     for source in sources:
         by_weight.setdefault(source.weight, []).append(corpus.sources[source.name].train)
-    return Mixture([(Strand(spans, context), weight) for weight, spans in by_weight.items()], seed)
+    return Mixture([(Strand(spans, length), weight) for weight, spans in by_weight.items()], seed)
 
 
 def _budget(plan: Plan, mixture: Mixture) -> Budget:
@@ -109,52 +149,44 @@ def _budget(plan: Plan, mixture: Mixture) -> Budget:
 
 def go_on(session: Session, view: View, stop: Callable[[], bool]) -> bool:
     """Trains, saves and evaluates; true if the budget was spent. A checkpoint comes before each evaluation."""
-    run, plan, at, model = session.run, session.plan, session.at, session.model
-    optimizers = build_optimizers(model, plan.recipe)
-    restore_optimizers(model, optimizers, session.memory)
-    session.memory = {}
-    metrics = Metrics(run.path / "metrics.jsonl", at.step)
-    net = cast(nn.Module, torch.compile(model)) if plan.running.compile else model
-
-    def save() -> None:
-        if run.saved != at.step:
-            view.saved(run.save(model, dict(optimizer_state(model, optimizers)), at, plan.running.keep))
+    run, plan, at, world, budget = session.run, session.plan, session.at, session.world, session.budget
+    module = cast(nn.Module, torch.compile(session.module)) if plan.running.compile else session.module
+    metrics = Metrics(run.path / "metrics.jsonl", at.step) if world.first else None
 
     def evaluate(limit: int | None) -> None:
         overall, sources = measure(session, limit, stop)
-        if overall is not None:
+        if overall is not None and metrics is not None:
             metrics.write({"step": at.step, "valid_bpb": overall, "sources": sources})
             view.evaluated(overall, sources)
 
-    if due(session.budget, at.step):  # a run that is resumed was saved, but perhaps not evaluated
+    if due(budget, at.step):  # a run that is resumed was saved here, but perhaps not evaluated
         evaluate(EVALUATED)
-    spent = session.budget.progress(at)
+    spent, stopped = budget.progress(at), False
     try:
-        for step in train(
-            net, optimizers, session.corpus.train, session.mixture, plan.recipe, session.budget, at, session.anneal
-        ):
-            timed = {} if session.budget.seconds is None else {"seconds": round(at.seconds, 1)}
-            metrics.write(
-                {"step": step.step, "tokens": step.tokens, "loss": step.loss, "grad_norm": step.grad_norm,
-                 "lr": step.lr, **timed}
-            )  # fmt: skip
+        for step in train(module, session.optimizers, session.feed, plan.recipe, budget, at, world):
+            if metrics is not None:
+                metrics.write(_row(step, at, budget))
             view.step(step)
-            now = due(session.budget, step.step, spent, step.progress)
-            spent = step.progress
-            if stop():
+            stopped = world.any(stop())
+            if stopped:
                 break
-            if now if plan.running.save_every is None else step.step % plan.running.save_every == 0:
-                save()
+            now, spent = due(budget, at.step, spent, step.progress), step.progress
+            if now if plan.running.save_every is None else at.step % plan.running.save_every == 0:
+                save(session, view)
             if now and step.progress < 1:
                 evaluate(EVALUATED)
     except NotFinite as error:
-        last = "no checkpoint was saved" if run.saved is None else f"the last good checkpoint is step {run.saved}"
+        last = "no checkpoint was saved yet" if run.saved is None else f"the last good checkpoint is step {run.saved}"
         raise NotFinite(f"{error}; {last}") from None
-    save()
-    if stop():
-        return False
-    evaluate(None)
-    return True
+    save(session, view)
+    if not stopped:
+        evaluate(None)
+    return not stopped
+
+
+def _row(step: Step, at: Place, budget: Budget) -> dict[str, float]:
+    row = {"step": step.step, "tokens": step.tokens, "loss": step.loss, "grad_norm": step.grad_norm, "lr": step.lr}
+    return row if budget.seconds is None else row | {"seconds": round(at.seconds, 1)}
 
 
 def due(budget: Budget, step: int, before: float = 0.0, after: float = 0.0) -> bool:
@@ -164,18 +196,40 @@ def due(budget: Budget, step: int, before: float = 0.0, after: float = 0.0) -> b
     return step == 0 or int(after * EVALUATIONS) > int(before * EVALUATIONS)
 
 
+def save(session: Session, view: View) -> None:
+    """Every process takes part: what is shared out is put together first."""
+    run, at = session.run, session.at
+    if run.saved == at.step:
+        return
+    model, memory = whole_model(session.model), dict(optimizer_state(session.model, session.optimizers))
+    if session.world.first:
+        path = run.save(model, memory, at, session.plan.running.keep)
+        view.saved(path, lambda: sample(model, session.base, at.step))
+    run.saved = at.step
+
+
+def sample(model: Transformer, base: Base, seed: int) -> str:
+    """What the model writes by itself, drawn with a generator of its own."""
+    ends = frozenset((*base.begin, *base.end))
+    request = Request(list(base.begin), Sampling(), min(SAMPLE, model.config.context - 1), ends, seed)
+    model.eval()
+    for _ in generate(model, new_cache(model), request):
+        pass
+    return base.tokenizer.decode(request.text)
+
+
 def measure(session: Session, limit: int | None, stop: Callable[[], bool]) -> tuple[float | None, dict[str, float]]:
-    """Bits per byte of the held-out documents, all together and by source."""
-    corpus, sources, weights = session.corpus, {}, {}
-    for source in corpus.sources.values():
-        edges = [*source.documents, source.valid.stop]
-        spans = windows([Span(*edge) for edge in pairwise(edges)], session.model.config.context)
+    """Bits per byte of the held-out documents: all together, each source by the bytes it has, and one by one."""
+    corpus, sources, sizes = session.corpus, {}, {}
+    for name, source in corpus.sources.items():
+        spans = windows(source.held_out(), session.feed.mixture.length)
         if limit is not None and len(spans) > limit:
             spans = [spans[i * len(spans) // limit] for i in range(limit)]  # spread evenly
-        bpb = bits_per_byte(session.model, corpus.valid, spans, corpus.token_bytes, stop)
+        bpb = bits_per_byte(session.module, corpus.valid, spans, corpus.token_bytes, stop, session.world)
         if bpb is not None:
-            sources[source.name] = bpb
-            weights[source.name] = source.valid.stop - source.valid.start
-    if stop() or not sources:
+            sources[name] = bpb
+            ids, learnt = corpus.valid.read(source.valid)
+            sizes[name] = int(corpus.token_bytes[ids[learnt]].sum())
+    if not sources or len(sources) < len([s for s in corpus.sources.values() if s.documents]):
         return None, {}
-    return sum(sources[name] * weights[name] for name in sources) / sum(weights.values()), sources
+    return sum(sources[name] * sizes[name] for name in sources) / sum(sizes.values()), sources

@@ -1,0 +1,158 @@
+"""From the options of `tfm train` to a plan, and what is said about it before the start."""
+
+from __future__ import annotations
+
+from dataclasses import fields, replace
+from typing import TYPE_CHECKING, Any
+
+from cli.machine import available_cores, set_threads
+from cli.memory import resident_bytes
+from transformer.errors import InputError
+from transformer.schedule import Recipe
+from transformer.shape import Shape, choose
+
+if TYPE_CHECKING:
+    from weights.plan import Plan
+    from weights.run import Run
+    from weights.session import Session, View
+
+LENGTHS = ("minutes", "tokens", "steps", "epochs")
+MACHINE = ("device", "dtype", "threads")  # may differ where a run goes on
+FINE_TUNING = {"lr": 0.002, "embedding_lr": 0.0003}  # a trained model is moved, not made
+CONTEXT = 1024  # tokens a sample of a model to go on with, unless --context says so
+MICRO_BATCH = 8192  # tokens
+
+
+def resumed(run: Run, given: dict[str, Any]) -> Plan:
+    """The run's own plan; of the options only the budget and the machine's count."""
+    from weights.plan import Length
+
+    plan = run.plan()
+    length = {name: given[name] for name in LENGTHS if name in given}
+    others = given.keys() - {"out", "resume", *length, *MACHINE}
+    if others:
+        raise InputError(f"--resume goes on as the run began: only the budget may change, not {_flags(others)}")
+    if length:
+        plan = replace(plan, length=Length(**length))
+    if "threads" in given:
+        plan = replace(plan, running=replace(plan.running, threads=given["threads"]))
+    return plan
+
+
+def planned(run: Run, given: dict[str, Any], view: View) -> Plan:
+    """The plan of a new run: --config, then presets, then single options."""
+    from weights.plan import Plan, changed, load_plan
+
+    if run.exists():
+        raise InputError(f"{run.path}: holds a run already; go on with --resume, or choose another --out")
+    plan = load_plan(given["config"]) if "config" in given else Plan()
+    chosen = {field.name: given[field.name] for field in fields(Shape) if field.name in given}
+    fresh = not (chosen or given.get("preset") or "config" in given or "start_from" in given)
+    if "preset" in given:
+        plan = replace(plan, shape=choose(given["preset"], {}))
+    recipe = {field.name: given[field.name] for field in fields(Recipe) if field.name in given}
+    if "start_from" in given:
+        if wrong := (chosen.keys() - {"context"}) | ({"preset"} & given.keys()):
+            raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
+        recipe = FINE_TUNING | {"length": given.get("context", CONTEXT)} | recipe
+    tables = {
+        "data": {name: list(given[name]) for name in ("sources", "anneal") if given.get(name)},
+        "length": {name: given[name] for name in LENGTHS if name in given},
+        "shape": chosen,
+        "recipe": recipe,
+        "running": {k: given[k] for k in ("start_from", "save_every", "keep", "compile", "shard") if k in given},
+    }
+    if tables["length"]:
+        plan = replace(plan, length=type(plan.length)())
+    plan = changed(plan, tables, "options")
+    if not plan.data.sources:
+        raise InputError("no text to train on: name files, or a --config that does")
+    if not plan.length.given:
+        raise InputError("no budget: give --minutes, --tokens, --steps or --epochs")
+    plan = _for_this_machine(plan, given)
+    if fresh and plan.length.minutes is not None:
+        plan = _calibrated(plan, recipe, view)
+    if "micro_batch" not in recipe and "config" not in given:
+        rows = max(1, MICRO_BATCH // (plan.recipe.length or plan.shape.context))
+        plan = replace(plan, recipe=replace(plan.recipe, micro_batch=min(rows, plan.recipe.batch)))
+    return plan
+
+
+def _for_this_machine(plan: Plan, given: dict[str, Any]) -> Plan:
+    """Threads, device and precision are settled here once, so that going on is the same computation."""
+    from transformer.calibrate import multiplies_bf16
+    from weights.load import pick_device
+
+    if given["dtype"] not in ("auto", "fp32", "bf16"):
+        raise InputError(f"--dtype {given['dtype']}: training computes in fp32, or bf16 where that is faster")
+    device = pick_device(given["device"].value)
+    autocast = given["dtype"] == "bf16" or (given["dtype"] == "auto" and multiplies_bf16(device))
+    threads = given.get("threads") or plan.running.threads or available_cores()
+    running = replace(plan.running, threads=threads, device=device)
+    return replace(plan, running=running, recipe=replace(plan.recipe, autocast=autocast))
+
+
+def _calibrated(plan: Plan, recipe: dict[str, Any], view: View) -> Plan:
+    """With nothing given but the time, size and batch are chosen for the machine and the text."""
+    from transformer.calibrate import fitting, measured_flops
+    from weights.sources import merged, parse_sources
+
+    set_threads(plan.running.threads)
+    assert plan.length.minutes is not None
+    size = sum(source.size() for source in merged(*parse_sources(plan.data.sources, plan.data.anneal)))
+    flops = measured_flops(plan.running.device, plan.recipe.autocast)
+    name, tokens = fitting(flops, 60 * plan.length.minutes, size)
+    shape = choose([name], {})
+    batch = recipe.get("batch", max(1, tokens // shape.context))
+    view.note(
+        f"this machine trains at {flops / 1e9:,.0f} GFLOP/s: for {plan.length.minutes:g} minutes and "
+        f"{size / 1e6:,.1f} MB of text the preset {name}, {batch} × {shape.context} tokens a step"
+    )
+    return replace(plan, shape=shape, recipe=replace(plan.recipe, batch=batch))
+
+
+def prepare(run: Run, plan: Plan, view: View, search: str) -> None:
+    """Encodes the text, if this was not done; with it, the plan is on disk."""
+    from weights.session import create
+
+    run.collect()
+    if run.exists():
+        run.write_plan(plan)
+    else:
+        create(run, plan, view, search)
+
+
+def introduce(session: Session, view: View) -> None:
+    """The resolved plan in a few lines, and the memory it will take."""
+    from transformer.footprint import training_bytes
+
+    config, recipe = session.model.config, session.plan.recipe
+    count = sum(p.numel() for p in session.model.parameters())
+    length, batch = session.feed.mixture.length, recipe.batch
+    held_out = len(session.corpus.valid.ids)
+    view.note(
+        f"{len(config.layers)} layers × {config.width}, {config.heads} heads, context {config.context}, "
+        f"vocabulary {config.vocab_size}: {count:,} parameters"
+    )
+    view.note(f"{len(session.corpus.train.ids):,} tokens to train on, {held_out:,} held out")
+    if not held_out:
+        view.note("a single document leaves none to hold out: nothing will tell how the model does on unseen text")
+    view.note(
+        f"{recipe.optimizer}, lr {recipe.lr:g}, {recipe.schedule}; {batch} × {length} tokens a step; {_budget(session)}"
+    )
+    peak = resident_bytes() + training_bytes(session.model, recipe, length)
+    view.note(f"peak memory about {peak / 1e9:.2f} GB")
+    if session.at.step:
+        view.note(f"going on from step {session.at.step}")
+
+
+def _budget(session: Session) -> str:
+    ((unit, amount),) = session.plan.length.given.items()
+    if session.budget.steps is None:
+        return f"{amount:g} {unit}"
+    epochs = session.budget.steps * session.plan.recipe.batch / session.feed.mixture.epoch
+    return f"{session.budget.steps:,} steps, {epochs:.3g} epochs"
+
+
+def _flags(names: set[str]) -> str:
+    return ", ".join("--from" if name == "start_from" else f"--{name.replace('_', '-')}" for name in sorted(names))

@@ -1,0 +1,58 @@
+"""How fast this machine trains, and which decoder makes the most of some time on it."""
+
+from __future__ import annotations
+
+import math
+import time
+
+import torch
+from torch.nn import functional as F
+
+from transformer.init import initialise
+from transformer.model import Transformer
+from transformer.shape import SIZES, Shape, choose, decoder
+
+TOKENS_A_PARAMETER = 12  # where a small decoder makes the most of a budget; see docs/decisions.md
+TOKENS_A_BYTE = 0.27  # of English, with a vocabulary of some thousands
+EPOCHS = 8  # more passes over the text teach little
+STEPS = 2000  # into which a budget is cut
+
+
+def measured_flops(device: str, autocast: bool) -> float:
+    """Useful floating-point operations a second: 6 for each parameter and token, as the field counts."""
+    shape = choose(["tiny"], {})
+    model = Transformer(decoder(shape))
+    initialise(model, 0)
+    model = model.to(device)
+    ids = torch.zeros(8, shape.context, dtype=torch.int64, device=device)
+    best = math.inf
+    for _ in range(4):  # the first ones find memory and kernels
+        started = time.perf_counter()
+        with torch.autocast(device.split(":")[0], torch.bfloat16, enabled=autocast):
+            loss = F.cross_entropy(model(ids).flatten(0, 1).float(), ids.flatten())
+        loss.backward()
+        loss.item()
+        best = min(best, time.perf_counter() - started)
+    return 6 * sum(p.numel() for p in model.parameters()) * ids.numel() / best
+
+
+def multiplies_bf16(device: str) -> bool:
+    """Whether the hardware does it by itself, so that it pays."""
+    if device.startswith("cuda"):
+        return torch.cuda.is_bf16_supported(including_emulation=False)
+    return device == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+def fitting(flops: float, seconds: float, text: int) -> tuple[str, int]:
+    """The preset whose size suits the budget and the bytes of text, and how many tokens a step should take."""
+    best = math.sqrt(flops * seconds / (6 * TOKENS_A_PARAMETER))  # parameters
+    best = min(best, EPOCHS * TOKENS_A_BYTE * text / TOKENS_A_PARAMETER)
+    sizes = {name: parameters(choose([name], {})) for name in SIZES}
+    chosen = min(sizes, key=lambda name: abs(math.log(sizes[name] / max(best, 1))))
+    tokens = flops * seconds / (6 * sizes[chosen])
+    return chosen, min(max(2 ** round(math.log2(max(tokens / STEPS, 1))), 1 << 12), 1 << 19)
+
+
+def parameters(shape: Shape) -> int:
+    with torch.device("meta"):
+        return sum(p.numel() for p in Transformer(decoder(shape)).parameters())
