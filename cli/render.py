@@ -74,7 +74,7 @@ def _parts(table: Table, width: int, paged: bool) -> Iterator[RenderableType]:
         if number:
             yield Text("")
         yield _rich(cut, columns)
-    yield from (Text(line, style="dim") for line in table.below)
+    yield from (Text(line, style="dim") for line in cut.below)
 
 
 def _cut(table: Table) -> Table:
