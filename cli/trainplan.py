@@ -9,7 +9,7 @@ from cli.machine import available_cores, set_threads
 from cli.memory import resident_bytes
 from transformer.errors import InputError
 from transformer.schedule import Recipe
-from transformer.shape import Shape, choose
+from transformer.shape import Shape, choose, decoder
 
 if TYPE_CHECKING:
     from weights.plan import Plan
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from weights.session import Session, View
 
 LENGTHS = ("minutes", "tokens", "steps", "epochs")
-MACHINE = ("device", "dtype", "threads")  # may differ where a run goes on
+MACHINE = ("device", "dtype", "threads", "compile", "shard")  # may differ where a run goes on
 FINE_TUNING = {"lr": 0.002, "embedding_lr": 0.0003}  # a trained model is moved, not made
 CONTEXT = 1024  # tokens a sample of a model to go on with, unless --context says so
 MICRO_BATCH = 8192  # tokens
@@ -34,9 +34,8 @@ def resumed(run: Run, given: dict[str, Any]) -> Plan:
         raise InputError(f"--resume goes on as the run began: only the budget may change, not {_flags(others)}")
     if length:
         plan = replace(plan, length=Length(**length))
-    if "threads" in given:
-        plan = replace(plan, running=replace(plan.running, threads=given["threads"]))
-    return plan
+    running = {name: given[name] for name in ("threads", "compile", "shard") if name in given}
+    return replace(plan, running=replace(plan.running, **running))
 
 
 def planned(run: Run, given: dict[str, Any], view: View) -> Plan:
@@ -69,6 +68,7 @@ def planned(run: Run, given: dict[str, Any], view: View) -> Plan:
         raise InputError("no text to train on: name files, or a --config that does")
     if not plan.length.given:
         raise InputError("no budget: give --minutes, --tokens, --steps or --epochs")
+    decoder(plan.shape)  # complains now rather than when the text is encoded
     plan = _for_this_machine(plan, given)
     if fresh and plan.length.minutes is not None:
         plan = _calibrated(plan, recipe, view)
@@ -124,8 +124,6 @@ def prepare(run: Run, plan: Plan, view: View, search: str) -> None:
 
 def introduce(session: Session, view: View) -> None:
     """The resolved plan in a few lines, and the memory it will take."""
-    from transformer.footprint import training_bytes
-
     config, recipe = session.model.config, session.plan.recipe
     count = sum(p.numel() for p in session.model.parameters())
     length, batch = session.feed.mixture.length, recipe.batch
@@ -140,8 +138,7 @@ def introduce(session: Session, view: View) -> None:
     view.note(
         f"{recipe.optimizer}, lr {recipe.lr:g}, {recipe.schedule}; {batch} × {length} tokens a step; {_budget(session)}"
     )
-    peak = resident_bytes() + training_bytes(session.model, recipe, length)
-    view.note(f"peak memory about {peak / 1e9:.2f} GB")
+    view.note(f"peak memory about {(resident_bytes() + session.needs) / 1e9:.2f} GB")
     if session.at.step:
         view.note(f"going on from step {session.at.step}")
 

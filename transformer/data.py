@@ -110,8 +110,7 @@ class Mixture:
         self.epoch = sum(self.quotas)  # samples
         self.length = strands[0][0].length if strands else 0
         if not self.epoch:
-            tokens = sum(s.tokens for s, _ in strands)
-            raise InputError(f"{tokens} tokens of training text are too few for one sample of {self.length} + 1")
+            raise InputError(f"no source has the {self.length} + 1 tokens of one sample")
 
     def sample(self, index: int) -> Iterator[Span]:
         turn, place = divmod(index, self.epoch)

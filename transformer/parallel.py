@@ -75,7 +75,7 @@ def join() -> Iterator[World]:
 
 def spread(model: Transformer, world: World, shard: bool) -> nn.Module:
     """The module to call: each process sees its own samples, the gradients are those of all."""
-    if shard:
+    if shard and world.size > 1:
         for block in model.blocks:
             fully_shard(block)
         fully_shard(model)

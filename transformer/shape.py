@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from transformer.config import Activation, Alibi, Config, Layer, Norm, Residual, Rope
 from transformer.errors import InputError
@@ -42,7 +42,7 @@ class Shape:
 
 SIZES: dict[str, dict[str, Any]] = {
     "nano": {"layers": 4, "width": 128, "heads": 4, "context": 256, "vocab_size": 2048},
-    "tiny": {"layers": 6, "width": 192, "heads": 4, "context": 256, "vocab_size": 4096},
+    "tiny": {"layers": 6, "width": 192, "heads": 3, "context": 256, "vocab_size": 4096},
     "small": {"layers": 8, "width": 256, "heads": 4, "context": 512, "vocab_size": 4096},
     "base": {"layers": 8, "width": 384, "heads": 6, "context": 512, "vocab_size": 8192},
     "medium": {"layers": 12, "width": 768, "heads": 12, "context": 1024, "vocab_size": 32768},
@@ -73,8 +73,9 @@ def choose(presets: list[str], choices: dict[str, Any]) -> Shape:
 
 def decoder(shape: Shape) -> Config:
     """The Config of a shape."""
-    if shape.mlp not in ACTIVATIONS:
-        raise InputError(f"mlp must be one of {', '.join(ACTIVATIONS)}, got {shape.mlp!r}")
+    for name, choices in (("position", get_args(Position)), ("norm", ("rms", "layer")), ("mlp", get_args(MLP))):
+        if getattr(shape, name) not in choices:
+            raise InputError(f"{name} must be one of {', '.join(choices)}, got {getattr(shape, name)!r}")
     if shape.heads < 1 or shape.width % shape.heads:
         raise InputError(f"width {shape.width} cannot be divided among {shape.heads} heads")
     gated, activation = ACTIVATIONS[shape.mlp]

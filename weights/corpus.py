@@ -11,7 +11,9 @@ import json
 import mmap
 import os
 from array import array
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import closing
 from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
@@ -24,7 +26,7 @@ from weights.conversations import encode_conversation, read_conversations
 from weights.documents import Part, lot, read_parts, validation_share
 from weights.sources import Source
 from weights.strict_json import MEGABYTE, read_json
-from weights.vocabulary import Report, has_conversations, token_bytes
+from weights.vocabulary import Report, has_conversations, texts, token_bytes
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -95,33 +97,39 @@ def encode_corpus(sources: list[Source], base: Base, directory: Path, report: Re
     """Writes the ids of all sources into the directory, which exists and is empty."""
     share = validation_share(sum(source.size() for source in sources))
     kind = "H" if base.config.vocab_size <= 1 << 16 else "I"
-    masked = has_conversations(sources)
-    train, valid = (Writer(directory, name, kind, masked) for name in ("train", "valid"))
-    table, done = [], 0
-    for source in sources:
-        starts, documents = (train.length, valid.length), []
-        lowest = _lowest_lot(source, share)
-        before: Writer | None = None  # where the part before went
-        for piece in _pieces(source, base):
-            number = lot(piece.text)
-            target = valid if number < share or number == lowest else train
-            if piece.first or target is not before:
-                if before is not None:
-                    before.end(base)
-                if target is valid:
-                    documents.append(valid.length)
-                target.begin(base, piece)
-            target.write(piece.ids, piece.learnt)
-            before = target
-            done += len(piece.text.encode())
-            report(done)
-        if before is not None:
-            before.end(base)
-        spans = {"train": [starts[0], train.length], "valid": [starts[1], valid.length]}
-        table.append({"name": source.name, **spans, "documents": documents})
-    train.close()
-    valid.close()
+    masked, table, done = has_conversations(sources), [], 0
+    with (
+        closing(Writer(directory, "train", kind, masked)) as train,
+        closing(Writer(directory, "valid", kind, masked)) as valid,
+    ):
+        for source in sources:
+            starts = train.length, valid.length
+            documents = []
+            for length, beginning in _encode(source, base, train, valid, share):
+                documents += [] if beginning is None else [beginning]
+                done += length
+                report(done)
+            spans = {"train": [starts[0], train.length], "valid": [starts[1], valid.length]}
+            table.append({"name": source.name, **spans, "documents": documents})
     (directory / "corpus.json").write_text(json.dumps({"type": kind, "sources": table}) + "\n")
+
+
+def _encode(source: Source, base: Base, train: Writer, valid: Writer, share: float) -> Iterator[tuple[int, int | None]]:
+    """Writes a source piece by piece: how many bytes of text each was, and where, if a held-out document began."""
+    held_out = _chooser(source, share)
+    before: Writer | None = None  # where the piece before went
+    for piece in _pieces(source, base):
+        target, beginning = valid if held_out(lot(piece.text)) else train, None
+        if piece.first or target is not before:
+            if before is not None:
+                before.end(base)
+            beginning = valid.length if target is valid else None
+            target.begin(base, piece)
+        target.write(piece.ids, piece.learnt)
+        before = target
+        yield len(piece.text.encode()), beginning
+    if before is not None:
+        before.end(base)
 
 
 def _pieces(source: Source, base: Base) -> Iterator[Piece]:
@@ -142,17 +150,20 @@ def _encoded(parts: Iterator[Part], base: Base) -> Iterator[Piece]:
             yield Piece(part.text, ids, None, part.first)
 
 
-def _lowest_lot(source: Source, share: float) -> float | None:
-    """Where no document of a source falls below the share, the one with the lowest lot is held out, if others
-    remain."""
-    lots = set()
+def _chooser(source: Source, share: float) -> Callable[[float], bool]:
+    """Which lots are held out: those below the share, as long as that leaves something on both sides and more of it
+    to train on. Of a few documents it is the lowest that is not most of the text; of a single one, none."""
+    sizes: Counter[float] = Counter()
+    held = 0
     for file in source.files():
-        texts = (c.text for c in read_conversations(file)) if file.suffix == ".jsonl" else None
-        for text in texts or (part.text for part in read_parts(file)):
-            if (number := lot(text)) < share:
-                return None
-            lots.add(number)
-    return min(lots) if len(lots) > 1 else None
+        for text in texts(file):
+            number = lot(text)
+            sizes[number] += len(text)
+            held += len(text) * (number < share)
+            if 0 < held < sizes.total() / 2:
+                return lambda number: number < share
+    lowest = min((number for number, size in sizes.items() if size <= sizes.total() / 2), default=None)
+    return lambda number: number == lowest
 
 
 def open_corpus(directory: Path, base: Base) -> Corpus:

@@ -77,7 +77,8 @@ def _blocks(path: Path) -> Iterator[str]:
                 if read == len(data):
                     text = text.removeprefix("\ufeff")
                 carry = "\r" if text.endswith("\r") else ""  # its newline may be in the next block
-                yield text.removesuffix(carry).replace("\r\n", "\n") if carry else text.replace("\r\n", "\n")
+                if text := text[: len(text) - len(carry)]:
+                    yield text.replace("\r\n", "\n")
             if pending := len(decoder.getstate()[0]):
                 raise InputError(f"{path}: not UTF-8 at byte {read - pending}: the file ends inside a character")
     except OSError as error:

@@ -86,13 +86,17 @@ class Run:
         with _trouble(self.path):
             for leftover in (new, self.data, self.checkpoints):
                 shutil.rmtree(leftover, ignore_errors=True)
+            new.mkdir()
+            try:
+                encode(new)
+            except BaseException:
+                shutil.rmtree(new, ignore_errors=True)
+                raise
+            for path in new.iterdir():
+                sync(path)
             for name, contents in base.files.items():
                 text = contents if isinstance(contents, str) else json.dumps(contents, indent=2) + "\n"
                 replace_file(self.path / name, text.encode())
-            new.mkdir()
-            encode(new)
-            for path in new.iterdir():
-                sync(path)
             new.rename(self.data)
             sync(self.path)
 

@@ -14,6 +14,7 @@ from torch.optim import Optimizer
 from transformer.data import Mixture, Span, Strand
 from transformer.errors import InputError
 from transformer.evaluate import bits_per_byte, windows
+from transformer.footprint import training_bytes
 from transformer.generate import Request, generate, new_cache
 from transformer.init import initialise
 from transformer.model import Transformer
@@ -65,6 +66,7 @@ class Session:
     feed: Feed
     budget: Budget
     at: Place
+    needs: int  # bytes of memory, beyond the parameters
 
     @property
     def finished(self) -> bool:
@@ -100,14 +102,16 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     model, memory, at = run.restore(view.note) or (_start(plan, base, search), {}, Place())
     device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
     model = model.to(device)
+    mixture, anneal = _mixtures(plan, corpus, base)
+    needs = training_bytes(model, plan.recipe, mixture.length)
     module = spread(model, world, plan.running.shard)
     optimizers = build_optimizers(model, plan.recipe, world)
     restore_optimizers(model, optimizers, memory)
-    mixture, anneal = _mixtures(plan, corpus, base)
     if plan.recipe.batch % world.size:
         raise InputError(f"a batch of {plan.recipe.batch} cannot be shared out evenly among {world.size} processes")
     feed = Feed(corpus.train, mixture, anneal, device)
-    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, _budget(plan, mixture), at)
+    budget = _budget(plan, mixture)
+    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, budget, at, needs)
 
 
 def _start(plan: Plan, base: Base, search: str) -> Transformer:
@@ -133,6 +137,10 @@ def _mixture(corpus: Corpus, sources: list[Source], length: int, seed: int) -> M
     by_weight: dict[float, list[Span]] = {}
     for source in sources:
         by_weight.setdefault(source.weight, []).append(corpus.sources[source.name].train)
+    tokens = sum(span.stop - span.start for spans in by_weight.values() for span in spans)
+    if tokens <= length:
+        names = ", ".join(str(path) for source in sources for path in source.paths)
+        raise InputError(f"{names}: {tokens} tokens are too few for one sample of {length} + 1 (see --context)")
     return Mixture([(Strand(spans, length), weight) for weight, spans in by_weight.items()], seed)
 
 

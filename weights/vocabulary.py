@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
@@ -48,20 +49,20 @@ def _training_text(sources: list[Source], report: Report) -> Iterator[str]:
     held_out = validation_share(total)
     wanted = held_out + (1 - held_out) * min(1.0, ENOUGH / max(total, 1))
     done = 0
-    for source in sources:
-        for text in _texts(source):
+    for file in (file for source in sources for file in source.files()):
+        for text in texts(file):
             done += len(text.encode())
             report(done)
             if held_out <= lot(text) <= wanted:
                 yield text
 
 
-def _texts(source: Source) -> Iterator[str]:
-    for file in source.files():
-        if file.suffix == ".jsonl":
-            yield from (conversation.text for conversation in read_conversations(file))
-        else:
-            yield from (part.text for part in read_parts(file))
+def texts(file: Path) -> Iterator[str]:
+    """The documents of a file, long ones in parts, or its conversations."""
+    if file.suffix == ".jsonl":
+        yield from (conversation.text for conversation in read_conversations(file))
+    else:
+        yield from (part.text for part in read_parts(file))
 
 
 def token_bytes(tokenizer: Tokenizer, vocab_size: int) -> Tensor:
