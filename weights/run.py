@@ -120,13 +120,14 @@ class Run:
         try:
             saved = save_snapshot(self.checkpoints, at.step, write)
             self._publish(saved)
-            self.saved = at.step
-            prune(self.checkpoints, keep)
         except (OSError, SafetensorError) as error:
             before = "no checkpoint was written before" if self.saved is None else f"that of step {self.saved} is whole"
             raise EnvironmentFailed(
                 f"{self.checkpoints}: step {at.step} was not saved: {_reason(error)}; {before}"
             ) from None
+        self.saved = at.step
+        with _trouble(self.checkpoints):
+            prune(self.checkpoints, keep)
         return saved
 
     def _publish(self, saved: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -20,7 +21,7 @@ def test_a_shuffle_is_a_permutation(count: int, key: int) -> None:
 def test_shuffles_differ_by_key_and_look_random() -> None:
     one, other = ([shuffled(i, 500, key) for i in range(500)] for key in (1, 2))
     assert one != other
-    together = sum(abs(a - b) == 1 for a, b in zip(one, one[1:], strict=False))
+    together = sum(abs(a - b) == 1 for a, b in pairwise(one))
     assert together < 15  # neighbours stay neighbours in 1 of 250 cases
 
 
@@ -35,7 +36,7 @@ def test_every_sample_of_a_pass_comes_before_the_next_pass() -> None:
         seen = starts(strand, range(10 * turn, 10 * turn + 10), 7)
         shift = seen[0] % 10
         ring = sorted((start - shift) % 101 for start in seen)
-        assert len(set(seen)) == 10 and all((b - a) in (10, 11) for a, b in zip(ring, ring[1:], strict=False))
+        assert len(set(seen)) == 10 and all((b - a) in (10, 11) for a, b in pairwise(ring))
 
 
 def test_passes_cut_the_text_at_different_places() -> None:

@@ -44,7 +44,7 @@ def test_what_cannot_be_meant_is_refused(arguments: list[str], message: str) -> 
 
 
 def test_what_is_not_there_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(InputError, match="none.txt: no such file"):
+    with pytest.raises(InputError, match=r"none.txt: no such file"):
         Source("none", (tmp_path / "none.txt",)).files()
     with pytest.raises(InputError, match=r"no .txt, .md, .jsonl file"):
         Source("empty", (tmp_path,)).files()
