@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from itertools import pairwise
 from typing import Any
 
 Points = Sequence[tuple[float, float]]
 
+LABEL = 8  # columns
 DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))  # bits of a braille cell, by row and column
 
 
@@ -20,19 +22,24 @@ def smoothed(points: Points, weight: float = 0.9) -> list[tuple[float, float]]:
     return answer
 
 
-def braille(points: Points, width: int, height: int, end: float) -> list[str]:
-    """Lines of a plot whose x axis runs from 0 to `end`; the y axis is labelled."""
-    points = [point for point in points if math.isfinite(point[1])]
+def braille(points: Points, width: int, height: int) -> list[str]:
+    """Lines of a plot whose x axis runs from 0 to 1 and whose y axis is labelled with its ends."""
+    points = [(x, y) for x, y in points if math.isfinite(y)]
     if not points:
-        return [""] * height
+        return []
     low, high = min(y for _, y in points), max(y for _, y in points)
-    labels = [f"{high:7.3f} ", *[" " * 8] * (height - 2), f"{low:7.3f} "]
-    columns, rows = 2 * (width - 8), 4 * height
-    cells = [[0] * (width - 8) for _ in range(height)]
-    for x, y in points:
-        column = min(int(x / end * columns), columns - 1) if end else 0
-        row = round((high - y) / (high - low) * (rows - 1)) if high > low else rows - 1
-        cells[row // 4][column // 2] |= DOTS[row % 4][column % 2]
+    columns, rows = 2 * (width - LABEL), 4 * height
+    cells = [[0] * (width - LABEL) for _ in range(height)]
+    dots = [
+        (min(x, 1.0) * (columns - 1), (high - y) / (high - low) * (rows - 1) if high > low else rows - 1)
+        for x, y in points
+    ]
+    for (x0, y0), (x1, y1) in pairwise([dots[0], *dots]):
+        far = max(1, round(max(abs(x1 - x0), abs(y1 - y0))))
+        for i in range(far):  # few points are joined to a line
+            column, row = round(x1 + (x0 - x1) * i / far), round(y1 + (y0 - y1) * i / far)
+            cells[row // 4][column // 2] |= DOTS[row % 4][column % 2]
+    labels = [f"{high:{LABEL - 1}.3f} ", *[" " * LABEL] * (height - 2), f"{low:{LABEL - 1}.3f} "]
     return [label + "".join(chr(0x2800 + bits) for bits in line) for label, line in zip(labels, cells, strict=True)]
 
 

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import sys
-from collections.abc import Callable
+from contextlib import suppress
 from types import FrameType
 
-SHOW_CURSOR = "\x1b[?25h"
+SHOW_CURSOR = b"\x1b[?25h"  # now, because nothing could restore it after a second signal
+MESSAGE = b"stopping after this step; once more to leave at once\r\n"
 
 
 class Stop:
-    def __init__(self, asked: Callable[[], None]):
-        """`asked` runs when the first signal comes."""
+    """True once a signal has come."""
+
+    def __init__(self, tell: bool = True) -> None:
         self.number: int | None = None
-        self._asked = asked
+        self._tell = tell
         for number in (signal.SIGINT, signal.SIGTERM):
             signal.signal(number, self._on_signal)
 
@@ -22,11 +25,10 @@ class Stop:
         return self.number is not None
 
     def _on_signal(self, number: int, frame: FrameType | None) -> None:
-        # The kernel's own action, so that nothing we are in the middle of can delay the end. Only for this kind:
-        # torchrun passes a Ctrl-C on as a SIGTERM, which is no second wish.
+        # From now on the kernel's own action, so that nothing we are in the middle of can delay the end. Only for
+        # this kind: torchrun passes a Ctrl-C on as a SIGTERM, which is no second wish.
         signal.signal(number, signal.SIG_DFL)
-        if self.number is None:
-            self.number = number
-            if sys.stderr.isatty():
-                sys.stderr.write(SHOW_CURSOR)  # nothing could restore it after a second one
-            self._asked()
+        if self.number is None and self._tell:
+            with suppress(OSError):  # past Python's buffers: the signal may have come in the middle of a print
+                os.write(2, SHOW_CURSOR + b"\r\n" + MESSAGE if sys.stderr.isatty() else MESSAGE)
+        self.number = self.number or number

@@ -125,7 +125,7 @@ def _train(run: Run, given: dict[str, Any], world: World) -> int:
             view.note(f"{run.path}: finished at step {session.at.step}; a larger budget would go on")
             return 0
         introduce(session, view)
-        stop = Stop(lambda: view.note("stopping after this step; once more to leave at once"))
+        stop = Stop(tell=world.first)
         try:
             done = go_on(session, view, stop)
         finally:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
 INTERVAL = 10.0  # seconds between plain lines
 REFRESH = 0.25  # seconds between pictures, at least
 POINTS = 4000  # of the curve, at most
+WIDTH, HEIGHT = 100, 8  # of it on the screen, at most
+SAMPLE = 300  # characters
 
 
 class Pace:
@@ -116,6 +118,7 @@ class Screen:
 
     def note(self, line: str) -> None:
         if self.live is None:
+            progress("")
             note(safe(line))
         else:
             self.message = safe(line)
@@ -140,7 +143,8 @@ class Screen:
         self._draw()
 
     def saved(self, path: Path, write: Callable[[], str]) -> None:
-        self.message, self.sample = f"saved {safe(str(path))}", safe(write())
+        sample = " ".join(write().split())
+        self.message, self.sample = f"saved {safe(str(path))}; it writes:", safe(sample)[:SAMPLE]
         self._draw()
 
     def close(self) -> None:
@@ -164,20 +168,17 @@ class Screen:
 
     def _picture(self) -> Group:
         from rich.console import Group
-        from rich.progress_bar import ProgressBar
         from rich.text import Text
 
         assert self.live is not None
-        width = min(self.live.console.width, 100)
-        lines: list[Text | ProgressBar] = []
+        width = min(self.live.console.width, WIDTH)
+        lines: list[tuple[str, str]] = []
         if self.last is not None:
-            lines.append(ProgressBar(total=1.0, completed=self.last.progress, width=width))
-            lines.append(Text(figures(self.last, self.pace)))
-            lines += [Text(line, style="cyan") for line in braille(smoothed(self.losses), width, 8, 1.0)]
-        lines += [Text(line, style=style) for line, style in ((self.valid, "bold"), (self.message, "dim")) if line]
-        if self.sample:
-            lines.append(Text(self.sample, style="italic"))
-        return Group(*lines)
+            full = round(self.last.progress * width)
+            lines += [("━" * full + "╌" * (width - full), "green"), (figures(self.last, self.pace), "")]
+            lines += [(line, "cyan") for line in braille(smoothed(self.losses), width, HEIGHT)]
+        lines += [(self.valid, "bold"), (self.message, "dim"), (self.sample, "italic")]
+        return Group(*(Text(line, style) for line, style in lines if line))
 
 
 def view_for(first: bool) -> Silent | Plain | Screen:

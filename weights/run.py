@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from safetensors import SafetensorError
 
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     from transformer.model import Transformer
 
+LOCK = ".lock"
 BESIDE = ("tokenizer.json", "tokenizer_config.json", "generation_config.json", "chat_template.jinja")
 
 
@@ -50,15 +51,8 @@ class Run:
     def lock(self) -> Iterator[None]:
         """One process writes a run at a time. The lock goes with the process, however it ends."""
         with _trouble(self.path):
-            self.path.mkdir(parents=True, exist_ok=True)
-            file = (self.path / ".lock").open("a+")
+            file = self._locked()
         with file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                file.seek(0)
-                holder = file.read().strip() or "another process"
-                raise EnvironmentFailed(f"{self.path}: {holder} is writing this run") from None
             file.truncate(0)
             file.write(f"process {os.getpid()} on {socket.gethostname()}")
             file.flush()
@@ -66,7 +60,25 @@ class Run:
                 yield
             finally:
                 with suppress(OSError):
-                    file.truncate(0)
+                    (self.path / LOCK).unlink()
+                    self.path.rmdir()  # if nothing came of the run
+
+    def _locked(self) -> TextIO:
+        while True:
+            self.path.mkdir(parents=True, exist_ok=True)
+            file = (self.path / LOCK).open("a+")
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                if os.path.samestat(os.fstat(file.fileno()), os.stat(self.path / LOCK)):
+                    return file
+            except BlockingIOError:
+                file.seek(0)
+                holder = file.read().strip() or "another process"
+                file.close()
+                raise EnvironmentFailed(f"{self.path}: {holder} is writing this run") from None
+            except FileNotFoundError:
+                pass
+            file.close()  # the holder before has removed it meanwhile
 
     def exists(self) -> bool:
         return (self.path / "run.toml").exists()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 ENOUGH = 100 * MEGABYTE  # of text to learn from
+LONGEST = 32  # bytes of a token: a line of dashes is not one word
+
+WORD = re.compile(r"\S{256}")  # longer ones are cut: to count pairs in them takes the square of their length
 
 Report = Callable[[int], None]  # bytes of text read so far
 
@@ -33,7 +37,11 @@ def train_tokenizer(sources: list[Source], vocab_size: int, report: Report) -> T
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
-        vocab_size=vocab_size, special_tokens=specials, initial_alphabet=alphabet, show_progress=False
+        vocab_size=vocab_size,
+        special_tokens=specials,
+        initial_alphabet=alphabet,
+        max_token_length=LONGEST,
+        show_progress=False,
     )
     tokenizer.train_from_iterator(_training_text(sources, report), trainer)
     return tokenizer
@@ -54,7 +62,7 @@ def _training_text(sources: list[Source], report: Report) -> Iterator[str]:
             done += len(text.encode())
             report(done)
             if held_out <= lot(text) <= wanted:
-                yield text
+                yield WORD.sub("\\g<0>\n", text)
 
 
 def texts(file: Path) -> Iterator[str]:
