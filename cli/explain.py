@@ -103,6 +103,7 @@ def explain(
     dtype: options.DtypeOption = options.Dtype.auto,
     device: options.DeviceOption = options.Device.auto,
     threads: options.Threads = None,
+    quantize: options.QuantizeOption = None,
 ) -> int:
     """Show what a Transformer does with a text. Tables go to stdout, what to think of them to stderr."""
     from cli.prompt import read_prompt
@@ -114,7 +115,7 @@ def explain(
     source = None if jsonl is not None else read_prompt(text, file, no_stdin)
 
     def load(name: str) -> Loaded:
-        return options.load_model(name, dtype, device, threads)
+        return options.load_model(name, dtype, device, threads, quantize)
 
     loaded = load(str(across) if across is not None and model == options.DEFAULT_MODEL else model)
 

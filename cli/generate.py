@@ -48,6 +48,7 @@ def generate(
     dtype: options.DtypeOption = options.Dtype.auto,
     device: options.DeviceOption = options.Device.auto,
     threads: options.Threads = None,
+    quantize: options.QuantizeOption = None,
 ) -> int:
     """Continue a text. The text goes to stdout, everything else to stderr."""
     from cli.prompt import read_prompt
@@ -69,9 +70,9 @@ def generate(
             raise InputError("--jsonl takes its prompts from its lines: give no prompt, --file or --samples with it")
         from cli.jsonl import generate_lines
 
-        return generate_lines(jsonl, wish, rows, lambda: _load(model, dtype, device, threads), seed is None)
+        return generate_lines(jsonl, wish, rows, lambda: _load(model, dtype, device, threads, quantize), seed is None)
     text = read_prompt(prompt, file, no_stdin)
-    loaded, load_s = _load(model, dtype, device, threads)
+    loaded, load_s = _load(model, dtype, device, threads, quantize)
     for number in range(samples):
         job = prepare(loaded, Wish(**{**vars(wish), "seed": drawn + number}), text)
         if seed is None and number == 0 and job.request.sampling.temperature > 0:
@@ -84,9 +85,15 @@ def generate(
     return 0
 
 
-def _load(model: str, dtype: options.Dtype, device: options.Device, threads: int | None) -> tuple[Loaded, float]:
+def _load(
+    model: str,
+    dtype: options.Dtype,
+    device: options.Device,
+    threads: int | None,
+    quantize: options.Quantize | None,
+) -> tuple[Loaded, float]:
     started = time.perf_counter()
-    loaded = options.load_model(model, dtype, device, threads)
+    loaded = options.load_model(model, dtype, device, threads, quantize)
     return loaded, time.perf_counter() - started
 
 
@@ -114,10 +121,9 @@ def _run(job: Job, as_json: bool, raw: bool, last: bool) -> None:
 def _stats(job: Job) -> str:
     import torch
 
-    weight = job.loaded.model.embed.weight
     timings, used = job.as_object()["timings"], job.as_object()["usage"]
     return (
-        f"{safe(job.loaded.name)}: {str(weight.dtype).removeprefix('torch.')} on {weight.device}, "
+        f"{safe(job.loaded.name)}: {job.loaded.precision} on {job.loaded.model.embed.weight.device}, "
         f"{torch.get_num_threads()} threads; loaded in {timings['load_s']:.2f} s, "
         f"{used['prompt_tokens']} prompt tokens in {timings['prefill_s']:.2f} s, "
         f"{used['completion_tokens']} written at {timings['decode_tokens_per_s']:.1f} a second; "

@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from cli import explain, generate, models, train
+from cli import explain, generate, kernels, models, train
 from cli.terminal import complain, guard_streams
 from transformer.errors import EnvironmentFailed, InputError
 
@@ -26,6 +26,7 @@ app.command("generate")(generate.generate)
 app.command("explain")(explain.explain)
 app.command("train")(train.train)
 app.add_typer(models.app, name="models")
+app.add_typer(kernels.app, name="kernels")
 
 
 def _version(wanted: bool) -> None:

@@ -30,14 +30,22 @@ class Device(StrEnum):
     mps = "mps"
 
 
+class Quantize(StrEnum):
+    int8 = "int8"
+
+
 Model = Annotated[
-    str, typer.Option("-m", "--model", envvar="TFM_MODEL", help="A model directory, or a name from `tfm models`.")
+    str,
+    typer.Option("-m", "--model", envvar="TFM_MODEL", help="A directory, a GGUF file, or a name from `tfm models`."),
 ]
 DtypeOption = Annotated[
     Dtype,
     typer.Option("--dtype", envvar="TFM_DTYPE", help="auto: the file's own where the hardware has it, else fp32."),
 ]
 DeviceOption = Annotated[Device, typer.Option("--device", envvar="TFM_DEVICE", help="Where to compute.")]
+QuantizeOption = Annotated[
+    Quantize | None, typer.Option("--quantize", envvar="TFM_QUANTIZE", help="Weights in eight bits: smaller, faster.")
+]
 Threads = Annotated[
     int | None,
     typer.Option("--threads", envvar="TFM_THREADS", min=1, max=1024, help="Default: the cores this process may use."),
@@ -46,10 +54,10 @@ PromptFile = Annotated[Path | None, typer.Option("--file", help="Read the text f
 NoStdin = Annotated[bool, typer.Option("--no-stdin", help="Never read stdin, even if it is a pipe.")]
 
 
-def load_model(model: str, dtype: Dtype, device: Device, threads: int | None) -> Loaded:
+def load_model(model: str, dtype: Dtype, device: Device, threads: int | None, quantize: Quantize | None) -> Loaded:
     """The model of a command's options, on as many threads as they ask for."""
     from cli.machine import set_threads
     from weights.load import load
 
     set_threads(threads)
-    return load(model, os.environ.get("TFM_PATH", ""), dtype.value, device.value)
+    return load(model, os.environ.get("TFM_PATH", ""), dtype.value, device.value, quantize is not None)

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,3 +16,24 @@ torch.set_num_threads(1)  # models here are too small to share between cores
 def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A tiny random model directory."""
     return write_tiny(tmp_path_factory.mktemp("models") / "tiny")
+
+
+@pytest.fixture(scope="session", autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """An empty user's cache: nothing that was built on this machine before is found."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("cache")))
+        yield
+
+
+@pytest.fixture(scope="session")
+def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
+    """The compiled kernels, in a cache of their own."""
+    from weights.native.library import build_native, find_native
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("kernels")))
+        build_native()
+        found = find_native()
+    assert found is not None
+    return found

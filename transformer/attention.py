@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from torch import Tensor, nn
 
-from transformer.cache import KVCache
+from transformer.cache import Step
 from transformer.config import Config
+from transformer.linear import Fused, Linear
 from transformer.mask import Mask
 from transformer.norm import AcrossHeads, build_norm
 from transformer.position import Rotation
@@ -18,21 +19,10 @@ class Shared(NamedTuple):
     """What the layers of one forward pass share; lists have an entry a layer."""
 
     tap: Tap
-    cache: KVCache | None
+    step: Step | None  # into the cache, if there is one
     masks: list[Mask | None]
     rotations: list[Rotation | None]
     biases: list[Tensor | None]
-
-
-class Fused(nn.Linear):
-    """Several projections of one input as one product; `sections` names them and gives their widths."""
-
-    def __init__(self, width: int, sections: dict[str, int], bias: bool):
-        super().__init__(width, sum(sections.values()), bias)
-        self.sections = sections
-
-    def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self(x).split(tuple(self.sections.values()), dim=-1)
 
 
 class Clamp(nn.Module):
@@ -53,7 +43,7 @@ class Attention(nn.Module):
         self.qkv = Fused(config.width, {"q": H * D, "k": K * D, "v": K * D}, config.qkv_bias)
         self.clip = nn.Identity() if config.clip_qkv is None else Clamp(config.clip_qkv)
         self.q_norm, self.k_norm = _head_norm(config, H), _head_norm(config, K)
-        self.out = nn.Linear(H * D, config.width, config.out_bias)
+        self.out = Linear(H * D, config.width, config.out_bias)
 
     def forward(self, x: Tensor, shared: Shared) -> Tensor:
         B, T, _ = x.shape
@@ -62,8 +52,8 @@ class Attention(nn.Module):
         if (rotate := shared.rotations[self.layer]) is not None:
             q, k = rotate(q), rotate(k)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), twice (B, K, T, D)
-        if shared.cache is not None:
-            k, v = shared.cache.update(self.layer, k, v)  # (B, K, S, D)
+        if shared.step is not None:
+            k, v = shared.step.update(self.layer, k, v)  # (B, K, S, D)
         rule = Rule(self.layer, self.scale, self.softcap, shared.biases[self.layer])
         y = shared.tap.attend(q, k, v, shared.masks[self.layer], rule)
         return self.out(y.transpose(1, 2).reshape(B, T, -1))  # (B, T, H·D) -> (B, T, C)

@@ -6,6 +6,8 @@ prompts share one cache without padding. A sliding-window layer keeps its window
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -63,42 +65,9 @@ class KVCache:
         part.values = [v[start:stop] for v in self.values]
         return part
 
-    def positions(self, new: int) -> Tensor:
-        """Where the next `new` tokens of each row stand: (B, new), or (1, new) if all rows agree."""
-        device = self.keys[0].device
-        starts = self.lengths[:1] if self._even() else self.lengths
-        return starts.to(device)[:, None] + torch.arange(new, device=device)
-
-    def mask(self, new: int, window: int | None) -> Mask | None:
-        """What the next `new` tokens may read in the layers of that window; None if all that `update` gives."""
-        layer = self.windows.index(window)
-        even, longest = self._even(), int(self.lengths.max())
-        if even and longest == 0:
-            return causal(new, window, self.keys[0].device) if new > 1 else None
-        if even and new == 1 and (window is None or longest < window):
-            return None
-        capacity = self.keys[layer].shape[2]
-        slots = torch.arange(min(longest + new, capacity))
-        last = (self.lengths[:1] if even else self.lengths)[:, None] + new - 1
-        keys = last - (last - slots) % capacity  # the newest position that falls on each slot; < 0 if none
-        return Mask(self.positions(new), keys.to(self.keys[0].device), window)
-
-    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
-        """Writes new keys and values (B, K, T, D) behind each row's own; gives all that is kept: (B, K, S, D)"""
-        kept = self.keys[layer], self.values[layer]
-        new, capacity = k.shape[2], kept[0].shape[2]
-        first = int(self.lengths[0])
-        start = first % capacity if self.windows[layer] else first
-        if self._even() and start + new <= capacity:
-            for memory, x in zip(kept, (k, v), strict=True):
-                memory[:, :, start : start + new] = x
-        else:
-            slots = (self.lengths[:, None] + torch.arange(new)) % capacity
-            rows = torch.arange(len(self.lengths))[:, None]
-            for memory, x in zip(kept, (k, v), strict=True):
-                memory[rows, :, slots] = x.transpose(1, 2)
-        filled = min(int(self.lengths.max()) + new, capacity)
-        return kept[0][:, :, :filled], kept[1][:, :, :filled]
+    def begin(self, new: int) -> Step:
+        """A pass of `new` tokens a row begins."""
+        return Step(self, new)
 
     def advance(self, new: int) -> None:
         """The pass is over: its `new` tokens count from now on."""
@@ -123,5 +92,50 @@ class KVCache:
         self.lengths.zero_()
         self.peaks.zero_()
 
-    def _even(self) -> bool:
-        return len(self.lengths) == 1 or bool((self.lengths == self.lengths[0]).all())
+
+class Step:
+    """Where the tokens of one pass stand and are kept: worked out once, for all layers."""
+
+    def __init__(self, cache: KVCache, new: int):
+        self.cache, self.new, self.device = cache, new, cache.keys[0].device
+        lengths = cache.lengths.tolist()
+        self.first, self.longest, self.even = lengths[0], max(lengths), len(set(lengths)) == 1
+        self.horizons = [max(n + new, h) for n, h in zip(lengths, cache.horizons.tolist(), strict=True)]
+        starts = cache.lengths[:1] if self.even else cache.lengths
+        # (B, new), or (1, new) if all rows agree
+        self.positions = starts.to(self.device)[:, None] + torch.arange(new, device=self.device)
+
+    @cached_property
+    def slots(self) -> Tensor:
+        """Where each new token is kept in layers without a window, row after row: (B · new,)"""
+        return (self.cache.lengths[:, None] + torch.arange(self.new)).flatten()
+
+    def mask(self, window: int | None) -> Mask | None:
+        """What the new tokens may read in the layers of that window; None if all that `update` gives."""
+        new, even, longest = self.new, self.even, self.longest
+        if even and longest == 0:
+            return causal(new, window, self.device) if new > 1 else None
+        if even and new == 1 and (window is None or longest < window):
+            return None
+        capacity = self.cache.keys[self.cache.windows.index(window)].shape[2]
+        slots = torch.arange(min(longest + new, capacity))
+        last = (self.cache.lengths[:1] if even else self.cache.lengths)[:, None] + new - 1
+        keys = last - (last - slots) % capacity  # the newest position that falls on each slot; < 0 if none
+        return Mask(self.positions, keys.to(self.device), window)
+
+    def update(self, layer: int, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        """Writes new keys and values (B, K, T, D) behind each row's own; gives all that is kept: (B, K, S, D)"""
+        cache, new = self.cache, self.new
+        keys, values = cache.keys[layer], cache.values[layer]
+        capacity = keys.shape[2]
+        start = self.first % capacity if cache.windows[layer] else self.first
+        if self.even and start + new <= capacity:
+            keys[:, :, start : start + new] = k
+            values[:, :, start : start + new] = v
+        else:
+            slots = (cache.lengths[:, None] + torch.arange(new)) % capacity
+            rows = torch.arange(len(cache.lengths))[:, None]
+            keys[rows, :, slots] = k.transpose(1, 2)
+            values[rows, :, slots] = v.transpose(1, 2)
+        filled = min(self.longest + new, capacity)
+        return keys[:, :, :filled], values[:, :, :filled]

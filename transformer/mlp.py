@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from transformer.attention import Fused
 from transformer.config import Config
+from transformer.linear import Fused, Linear
 from transformer.norm import at_least_float32
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -26,7 +26,7 @@ class GatedMLP(nn.Module):
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
         self.gate_up = Fused(config.width, {"gate": width, "up": width}, config.mlp_bias)
-        self.down = nn.Linear(width, config.width, config.mlp_bias)
+        self.down = Linear(width, config.width, config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         gate, up = self.gate_up.project(x)
@@ -37,8 +37,8 @@ class PlainMLP(nn.Module):
     def __init__(self, config: Config, width: int):
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
-        self.up = nn.Linear(config.width, width, config.mlp_bias)
-        self.down = nn.Linear(width, config.width, config.mlp_bias)
+        self.up = Linear(config.width, width, config.mlp_bias)
+        self.down = Linear(width, config.width, config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
         return self.down(self.activation(self.up(x)))

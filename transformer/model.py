@@ -10,12 +10,14 @@ import torch
 from torch import Tensor, nn
 
 from transformer.attention import Attention, Shared
-from transformer.cache import KVCache
+from transformer.cache import KVCache, Step
 from transformer.config import Config
+from transformer.linear import Linear
 from transformer.mask import Mask, causal
 from transformer.mlp import build_mlp
+from transformer.native import NativeBlocks
 from transformer.norm import build_norm
-from transformer.position import alibi_bias, rotation, sinusoids
+from transformer.position import Rotation, alibi_bias, rotation, sinusoids
 from transformer.tap import FUSED, Tap
 
 
@@ -79,13 +81,15 @@ class ParallelBlock(nn.Module):
 
 
 class Transformer(nn.Module):
+    native: NativeBlocks | None = None  # the blocks, compiled, for sequences with a cache
+
     def __init__(self, config: Config):
         super().__init__()
         self.config = config
         V, C, E = config.vocab_size, config.width, config.embed_width or config.width
         self.embed = _embedding(V, E)
         self.embed_scale = _scale(config.embed_scale)
-        self.embed_in = nn.Identity() if E == C else nn.Linear(E, C, bias=False)
+        self.embed_in = nn.Identity() if E == C else Linear(E, C, bias=False)
         self.position = _embedding(config.context, C) if config.position_embedding == "learned" else None
         self.embed_norm = _norm_if(config.embed_norm, config)
         block = {"post": PostNormBlock, "parallel": ParallelBlock, "parallel_shared": ParallelBlock}
@@ -94,8 +98,8 @@ class Transformer(nn.Module):
         self.ropes = list(dict.fromkeys(layer.rope for layer in config.layers))
         self.rope_of_layer = [self.ropes.index(layer.rope) for layer in config.layers]
         self.final_norm = _norm_if(config.final_norm, config)
-        self.head_in = nn.Identity() if E == C else nn.Linear(C, E, bias=False)
-        self.head = nn.Linear(E, V, config.head_bias)
+        self.head_in = nn.Identity() if E == C else Linear(C, E, bias=False)
+        self.head = Linear(E, V, config.head_bias)
         self.head_output = nn.Sequential(_scale(config.logit_scale), _softcap(config.logit_softcap))
         self.tie()
 
@@ -111,12 +115,17 @@ class Transformer(nn.Module):
     def hidden(self, ids: Tensor, cache: KVCache | None = None, tap: Tap = FUSED) -> Tensor:
         """ids (B, T) -> the residual stream after the last block (B, T, C)"""
         T = ids.shape[1]
-        positions = torch.arange(T, device=ids.device)[None] if cache is None else cache.positions(T)
+        step = None if cache is None else cache.begin(T)
+        positions = torch.arange(T, device=ids.device)[None] if step is None else step.positions
         x = self.embed_norm(self.place(self.embed_in(self.embed_scale(self.embed(ids))), positions))
         x = tap.write(-1, "embedding", x)
-        shared = self._share(T, positions, x, cache, tap)
-        for block in self.blocks:
-            x = block(x, shared)
+        rotations = self._rotations(positions, x, step)
+        if self.native is not None and step is not None and self.native.takes(x, step, tap):
+            x = self.native(x, step, next(filter(None, rotations), None))
+        else:
+            shared = self._share(positions, x, step, rotations, tap)
+            for block in self.blocks:
+                x = block(x, shared)
         if cache is not None:
             cache.advance(T)
         return x
@@ -133,29 +142,34 @@ class Transformer(nn.Module):
             return x + sinusoids(positions, self.config.width, x.dtype)
         return x
 
-    def _share(self, T: int, positions: Tensor, x: Tensor, cache: KVCache | None, tap: Tap) -> Shared:
+    def _rotations(self, positions: Tensor, x: Tensor, step: Step | None) -> list[Rotation | None]:
+        """One for each of the ropes that layers use."""
+        horizons = [x.shape[1]] if step is None else step.horizons
+        return [rotation(rope, positions, horizons, x.dtype) if rope else None for rope in self.ropes]
+
+    def _share(
+        self, positions: Tensor, x: Tensor, step: Step | None, rotations: list[Rotation | None], tap: Tap
+    ) -> Shared:
         """Masks, rotations and biases, made once for all layers that use the same."""
         masks: dict[int | None, Mask | None] = {}
         biases: dict[int | None, Tensor | None] = {}
-        horizons = [T] if cache is None else (cache.lengths + T).maximum(cache.horizons).tolist()
         for layer in self.config.layers:
             if layer.window not in masks:
                 w = layer.window
-                masks[w] = cache.mask(T, w) if cache is not None else causal(T, w, x.device)
-                biases[w] = self._bias(masks[w], int(positions.max()) + 1, x)
-        rotations = [rotation(rope, positions, horizons, x.dtype) if rope else None for rope in self.ropes]
+                masks[w] = step.mask(w) if step is not None else causal(x.shape[1], w, x.device)
+                biases[w] = self._bias(masks[w], positions, x)
         return Shared(
             tap=tap,
-            cache=cache,
+            step=step,
             masks=[masks[layer.window] for layer in self.config.layers],
             rotations=[rotations[i] for i in self.rope_of_layer],
             biases=[biases[layer.window] for layer in self.config.layers],
         )
 
-    def _bias(self, mask: Mask | None, length: int, x: Tensor) -> Tensor | None:
+    def _bias(self, mask: Mask | None, positions: Tensor, x: Tensor) -> Tensor | None:
         if self.config.alibi is None:
             return None
-        keys = torch.arange(length, device=x.device)[None] if mask is None else mask.keys
+        keys = torch.arange(int(positions.max()) + 1, device=x.device)[None] if mask is None else mask.keys
         return alibi_bias(self.config.alibi, self.config.heads, keys, x.dtype)
 
 

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 from torch import Tensor
 
-from transformer.attention import Fused
+from transformer.linear import Fused
 from transformer.mlp import Mixture
 from transformer.model import Transformer
 

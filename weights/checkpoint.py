@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +14,7 @@ from transformer.config import Config
 from transformer.errors import InputError
 from weights.families.family import Family, unchanged
 from weights.families.registry import read_config, write_config
+from weights.memory import EightBits, Plain, Room, one_thread
 from weights.names import check, steps, tied_head, with_prefix, without_prefix
 from weights.strict_json import read_json
 from weights.tensorfile import Entry, Stored, TensorFile, read_header
@@ -90,12 +92,16 @@ def _least(config: Config) -> int:
     return embed + config.width * (2 * mlps + 2 * attention + positions)
 
 
-def load_model(checkpoint: Checkpoint, dtype: torch.dtype | None = None, device: str = "cpu") -> Transformer:
-    """The decoder with its weights: memory-mapped where they can stay as they are, else copied one by one.
+@one_thread()
+def load_model(
+    checkpoint: Checkpoint, dtype: torch.dtype | None = None, device: str = "cpu", quantize: bool = False
+) -> Transformer:
+    """The decoder with its weights, read some rows at a time and given back to the system at once.
 
-    `dtype` None keeps the precision of the file."""
+    `dtype` None keeps the precision of the file; `quantize` makes the matrices eight bits wide."""
     import torch
 
+    from transformer.int8 import matrices, replace_matrix
     from transformer.model import Transformer
     from transformer.pieces import pieces
 
@@ -113,27 +119,35 @@ def load_model(checkpoint: Checkpoint, dtype: torch.dtype | None = None, device:
     if config.tied and (head := stored.get(tied_head(family))) is not None:
         _equal(next(stored[step.theirs[0]] for step in plan if step.ours == ["embed.weight"]), head)
 
-    state: dict[str, Tensor] = {}
+    room = Room(device)
+    eight = {name: EightBits(room, shape) for name, shape in matrices(model).items()} if quantize else {}
+    plain: dict[str, Plain] = {}
     for theirs, ours, rule in plan:
         sources = [stored[name].tensor() for name in theirs]
         for name, tensor in zip(ours, rule.load(config, sources), strict=True):
-            piece = known[name]
-            shape, wanted = meta[piece.parameter].shape, dtype or tensor.dtype
-            if tensor.shape == shape and tensor.dtype == wanted and tensor.is_contiguous():
-                state[piece.parameter] = tensor.to(device)
-                continue
-            if piece.parameter not in state:
-                state[piece.parameter] = torch.empty(shape, dtype=wanted, device=device)
-            rows = _rows(tensor) if rule.load is unchanged else len(tensor)
-            for start in range(0, len(tensor), rows):
-                piece.of(state[piece.parameter])[start : start + rows] = tensor[start : start + rows]
+            parameter = known[name].parameter
+            if parameter not in eight and parameter not in plain:
+                plain[parameter] = Plain(room, meta[parameter].shape, dtype or tensor.dtype)
+            for start, rows in _in_blocks(tensor):
+                (eight.get(parameter) or plain[parameter]).write(known[name], start, rows)
                 if rule.load is unchanged:
-                    stored[theirs[0]].forget(min(1.0, (start + rows) / len(tensor)))
+                    stored[theirs[0]].forget((start + len(rows)) / len(tensor))
         for name in theirs:
             stored[name].forget()
-    model.load_state_dict(state, assign=True, strict=False)
+    if quantize and config.tied:
+        for start, rows in _in_blocks(plain["embed.weight"].tensor):
+            eight["head.weight"].write(known["embed.weight"], start, rows)
+    model.load_state_dict({name: home.tensor for name, home in plain.items()}, assign=True, strict=False)
     model.tie()
+    for name, home in eight.items():
+        replace_matrix(model, name, home.codes, home.scales)
     return model.eval().requires_grad_(False)
+
+
+def _in_blocks(tensor: Tensor) -> Iterator[tuple[int, Tensor]]:
+    """Some rows at a time, with the number of the first."""
+    rows = _rows(tensor)
+    return ((start, tensor[start : start + rows]) for start in range(0, len(tensor), rows))
 
 
 def _equal(embed: Stored, head: Stored) -> None:

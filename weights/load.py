@@ -15,6 +15,7 @@ from weights.checkpoint import Checkpoint, load_model, open_checkpoint
 from weights.families.foreign import Foreign
 from weights.gguf.checkpoint import beside_gguf, open_gguf
 from weights.gguf.file import read_gguf
+from weights.native.library import find_native
 from weights.tensorfile import FLOATS
 
 if TYPE_CHECKING:
@@ -38,6 +39,16 @@ class Loaded:
     sampling: dict[str, float]  # what the model itself recommends
     limit: int | None  # tokens to write, if the model recommends a number
     template: ChatTemplate | None
+    native: bool = False  # the compiled kernels run it
+
+    @property
+    def precision(self) -> str:
+        """What it computes with, in words."""
+        from transformer.int8 import Int8Linear
+
+        dtype = str(self.model.embed.weight.dtype).removeprefix("torch.")
+        weights = "int8 weights, " if isinstance(self.model.head, Int8Linear) else ""
+        return f"{weights}{dtype}{', compiled kernels' if self.native else ''}"
 
 
 def available(search: str = "") -> Iterator[tuple[str, Path]]:
@@ -65,13 +76,18 @@ def resolve(name: str, search: str = "") -> Path:
     raise InputError(f"{name}: no such model directory, and no model of that name (known: {names})")
 
 
-def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto") -> Loaded:
+def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto", quantize: bool = False) -> Loaded:
+    from transformer.accelerate import accelerate
+
     path = resolve(name, search)
     checkpoint, beside = open_model(path)
     target = pick_device(device)
     tokenizer = load_tokenizer(beside, checkpoint.config.vocab_size)
     settings = beside.generation_config
-    model = load_model(checkpoint, _dtype(checkpoint, dtype, target), target)
+    model = load_model(checkpoint, _dtype(checkpoint, dtype, target), target, quantize)
+    library = find_native() if target == "cpu" else None
+    if library is not None:
+        accelerate(model, library)
     return Loaded(
         name=path.name if name != str(path) else name,
         checkpoint=checkpoint,
@@ -81,6 +97,7 @@ def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto")
         sampling=_sampling(settings),
         limit=settings.integer("max_new_tokens", None),
         template=_template(beside),
+        native=library is not None,
     )
 
 

@@ -1,0 +1,127 @@
+"""The compiled library (built and found by `weights.native`): the structures it reads, and what stands in for parts.
+
+It knows fp32 on the CPU and no gradients. A part that has a native self asks whether it `takes`
+an input and does its own work otherwise: nothing needs the library, and tests hold both equal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from transformer.tap import FUSED, Tap
+
+if TYPE_CHECKING:
+    from transformer.cache import Step
+    from transformer.position import Rotation
+
+FEW = 8  # rows up to which a product is bound by reading weights
+SPAN = 256  # keys that attention takes at once
+MULTIPLE = 16  # of numbers that a head must have: the widest register
+
+POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
+
+
+class Matrix(ctypes.Structure):
+    _fields_ = [(name, POINTER) for name in ("numbers", "codes", "scales", "bias")] + [("N", COUNT), ("K", COUNT)]
+
+
+class Block(ctypes.Structure):
+    _fields_ = [
+        *((name, Matrix) for name in ("qkv", "out", "gate_up", "down")),
+        *((name, POINTER) for name in ("attention_gain", "mlp_gain", "q_gain", "k_gain")),
+        *((name, COUNT) for name in ("C", "H", "K", "D", "F", "half")),
+        *((name, ctypes.c_float) for name in ("eps", "scale")),
+        ("activation", ctypes.c_int32),
+    ]
+
+
+class Pass(ctypes.Structure):
+    _fields_ = [
+        *((name, POINTER) for name in ("keys", "values")),
+        *((name, COUNT) for name in ("row_stride", "head_stride", "M", "T", "parts", "part")),
+        *((name, POINTER) for name in ("slots", "cos", "sin")),
+        ("angles", COUNT),
+    ]
+
+
+class NativeMatrix:
+    """The product with one matrix."""
+
+    def __init__(self, library: ctypes.CDLL, bias: Tensor | None, **weights: Tensor):
+        """`weights` are numbers (N, K), or codes (N, K) and scales (N,)."""
+        self.library, self.kept = library, (bias, weights)  # what is pointed to must not go away
+        self.N, self.K = next(iter(weights.values())).shape
+        pointers = {name: tensor.data_ptr() for name, tensor in weights.items()}
+        self.struct = Matrix(**pointers, bias=pointer(bias), N=self.N, K=self.K)
+
+    def takes(self, x: Tensor) -> bool:
+        return readable(x)
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x (..., K) -> (..., N)"""
+        y = x.new_empty(*x.shape[:-1], self.N)
+        rows = x.numel() // self.K
+        self.library.tfm_linear(ctypes.byref(self.struct), x.data_ptr(), y.data_ptr(), rows, torch.get_num_threads())
+        return y
+
+
+class NativeBlocks:
+    """All blocks of a decoder, one after the other."""
+
+    def __init__(self, library: ctypes.CDLL, blocks: list[Block], kept: Any):
+        self.library, self.kept = library, kept
+        self.count, self.blocks = len(blocks), (Block * len(blocks))(*blocks)
+
+    def takes(self, x: Tensor, step: Step, tap: Tap) -> bool:
+        """Whether nobody watches."""
+        return tap is FUSED and readable(x) and readable(step.cache.keys[0])
+
+    def __call__(self, x: Tensor, step: Step, rotation: Rotation | None) -> Tensor:
+        """x (B, T, C), which becomes the output."""
+        keys, values = step.cache.keys, step.cache.values
+        B, T = x.shape[:2]
+        longest = step.longest + T
+        part = SPAN if B * T <= FEW else longest  # with many queries, threads need not share one
+        all_keys, all_values = _pointers(keys), _pointers(values)
+        cos, sin = rotation or (None, None)
+        new = Pass(
+            ctypes.addressof(all_keys),
+            ctypes.addressof(all_values),
+            keys[0].stride(0),
+            keys[0].stride(1),
+            B * T,
+            T,
+            -(-longest // part),
+            part,
+            step.slots.data_ptr(),
+            pointer(cos),
+            pointer(sin),
+            1 if cos is None else cos.shape[0] * cos.shape[1],
+        )
+        threads = torch.get_num_threads()
+        self.library.tfm_blocks(self.blocks, self.count, ctypes.byref(new), x.data_ptr(), threads)
+        return x
+
+
+def declare(library: ctypes.CDLL) -> ctypes.CDLL:
+    """Tells ctypes what the library's functions take."""
+    library.tfm_linear.argtypes = [POINTER, POINTER, POINTER, COUNT, ctypes.c_int]
+    library.tfm_blocks.argtypes = [POINTER, COUNT, POINTER, POINTER, ctypes.c_int]
+    library.tfm_linear.restype = library.tfm_blocks.restype = None
+    return library
+
+
+def readable(x: Tensor) -> bool:
+    return x.dtype is torch.float32 and not x.requires_grad and x.device.type == "cpu" and x.is_contiguous()
+
+
+def pointer(tensor: Tensor | None) -> int | None:
+    return None if tensor is None else tensor.data_ptr()
+
+
+def _pointers(tensors: list[Tensor]) -> ctypes.Array[ctypes.c_void_p]:
+    return (POINTER * len(tensors))(*(tensor.data_ptr() for tensor in tensors))

@@ -1,0 +1,1 @@
+"""The compiled kernels: built once on request, found again at every start."""

@@ -1,0 +1,90 @@
+"""Builds the kernels for this machine into the user's cache, and finds them there."""
+
+from __future__ import annotations
+
+import ctypes
+import hashlib
+import os
+import platform
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from transformer.errors import EnvironmentFailed
+
+SOURCE = Path(__file__).with_name("kernels.cpp")
+COMPILERS = ("c++", "g++", "clang++")
+# Compiled with OpenMP but not linked against it: its functions are found in the runtime that torch has loaded,
+# so that both use the same threads.
+COMPILE = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-w", "-c")
+
+
+def library_path() -> Path:
+    """Where the library lies once built: named by the source, the flags and the processor it was built for."""
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfm"
+    made_from = SOURCE.read_bytes() + " ".join(COMPILE).encode() + _processor().encode()
+    return cache / f"kernels-{hashlib.sha256(made_from).hexdigest()[:16]}.so"
+
+
+def find_native() -> ctypes.CDLL | None:
+    """The kernels, if they were built for this machine and this version."""
+    path = library_path()
+    if not path.is_file():
+        return None
+    try:
+        return _load(path)
+    except OSError:  # built against an OpenMP that this torch does not bring
+        return None
+
+
+def build_native() -> Path:
+    path = library_path()
+    compiler = next(filter(None, map(shutil.which, (os.environ.get("CXX", ""), *COMPILERS))), None)
+    if compiler is None:
+        raise EnvironmentFailed(f"no C++ compiler found: looked for CXX, {', '.join(COMPILERS)}")
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=path.parent) as scratch:
+            object_file, library = Path(scratch) / "kernels.o", Path(scratch) / "kernels.so"
+            _run(compiler, *COMPILE, str(SOURCE), "-o", str(object_file))
+            _run(compiler, "-shared", str(object_file), "-o", str(library))
+            _check(_load(library))
+            library.replace(path)
+    except OSError as error:
+        raise EnvironmentFailed(f"the kernels could not be built: {error}") from None
+    return path
+
+
+def _run(*command: str) -> None:
+    done = subprocess.run(command, capture_output=True, text=True)
+    if done.returncode:
+        reason = next(iter(done.stderr.splitlines()), "no reason given")
+        raise EnvironmentFailed(f"{command[0]} failed with {done.returncode}: {reason[:200]}")
+
+
+def _load(path: Path) -> ctypes.CDLL:
+    from transformer.native import declare  # and with it torch, whose OpenMP runtime the library needs
+
+    return declare(ctypes.CDLL(str(path)))
+
+
+def _check(library: ctypes.CDLL) -> None:
+    """A compiler that gets it wrong shall not be found out by the text."""
+    import torch
+
+    from transformer.native import NativeMatrix
+
+    random = torch.Generator().manual_seed(0)
+    x, weight = torch.randn(3, 100, generator=random), torch.randn(70, 100, generator=random)
+    if not torch.allclose(NativeMatrix(library, None, numbers=weight)(x), x @ weight.t(), rtol=1e-4, atol=1e-4):
+        raise EnvironmentFailed("the kernels were built but compute wrong numbers; they are not kept")
+
+
+def _processor() -> str:
+    """What -march=native depends on."""
+    try:
+        lines = Path("/proc/cpuinfo").read_text().splitlines()
+    except OSError:
+        return f"{platform.machine()} {platform.processor()}"
+    return " ".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}))
