@@ -15,7 +15,8 @@ from torch import Tensor
 from transformer.mask import Mask
 from transformer.tap import Rule, attention_weights, fused_attention, per_query_head
 
-BLOCK = 1 << 22  # attention weights in the open at once: 16 MB of fp32
+BLOCK = 1 << 20  # attention weights in the open at once: 4 MB of fp32, which a processor keeps at hand
+ROWS = 32  # but not fewer rows than this, or the products become slow
 
 
 class Rows(NamedTuple):
@@ -26,7 +27,7 @@ class Rows(NamedTuple):
     queries: Tensor  # (R,) positions
     first: int
     weights: Tensor  # (H, R, S), 0 exactly where masked
-    values: Tensor | None = None  # (K, S, D); None once pieces were merged into words
+    values: Tensor | None = None  # (H, S, D); None once pieces were merged into words
 
     @property
     def keys(self) -> slice:
@@ -79,23 +80,20 @@ class Recorder:
     def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, rule: Rule) -> Tensor:
         assert q.shape[0] == 1, "a recorder watches one sequence"
         watching = [o for o in self.observers if o.layers is None or rule.layer in o.layers]
-        scene = _Scene.of(q, k, v, mask, rule)
-        wanted = _wanted(watching, scene.queries)
-        seen = self._show(scene, wanted, watching) if len(wanted) else []
-        if len(wanted) < len(scene.queries):
+        T, S = q.shape[2], k.shape[2]
+        queries = torch.arange(S - T, S, device=q.device) if mask is None else mask.queries[0]
+        wanted = _wanted(watching, queries)
+        if not len(wanted):
             return fused_attention(q, k, v, mask, rule)
-        return torch.cat(seen, dim=1)[None]  # (1, H, T, D)
-
-    def _show(self, scene: _Scene, wanted: Tensor, watching: Sequence[Observer]) -> list[Tensor]:
+        scene = _Scene.of(q, k, v, mask, rule)
         outputs = []
-        heads, keys = scene.q.shape[1], scene.k.shape[2]
-        for chosen in wanted.split(max(1, BLOCK // (heads * keys))):
-            rows = scene.rows(chosen)
+        for chosen in wanted.split(max(ROWS, BLOCK // scene.reach)):
+            rows = scene.rows(queries, chosen)
             show(rows, watching)
-            if len(wanted) == len(scene.queries):
+            if len(wanted) == T:
                 assert rows.values is not None
-                outputs.append(rows.weights.to(rows.values.dtype) @ per_query_head(rows.values[None], heads)[0])
-        return outputs
+                outputs.append(rows.weights.to(v.dtype) @ rows.values)
+        return torch.cat(outputs, dim=1)[None] if outputs else fused_attention(q, k, v, mask, rule)  # (1, H, T, D)
 
     def write(self, layer: int, part: str, x: Tensor) -> Tensor:
         for observer in self.observers:
@@ -107,46 +105,45 @@ class _Scene(NamedTuple):
     """One call of `attend` with its keys in order of position, whatever order the cache keeps them in."""
 
     q: Tensor  # (1, H, T, D)
-    k: Tensor  # (1, K, S, D)
-    v: Tensor  # (1, K, S, D)
+    k: Tensor  # (1, H, S, D)
+    v: Tensor  # (1, H, S, D)
     rule: Rule
     window: int | None
-    queries: Tensor  # (T,) positions
     first: int  # position of the first key
 
     @classmethod
     def of(cls, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, rule: Rule) -> _Scene:
-        T, S = q.shape[2], k.shape[2]
-        positions = torch.arange(S, device=q.device)
-        if mask is None:  # the queries are the last tokens, and each may read every key
-            return cls(q, k, v, rule, None, positions[S - T :], 0)
-        queries, keys = mask.queries[0], mask.keys[0]
-        if not torch.equal(keys, positions + keys[0]) or int(keys[0]) < 0:  # a ring that has wrapped around
-            order = keys.argsort()
-            order = order[keys[order] >= 0]
-            keys, k, v = keys[order], k[:, :, order], v[:, :, order]
-            if rule.bias is not None:
-                rule = rule._replace(bias=rule.bias[..., order])
-        return cls(q, k, v, rule, mask.window, queries, int(keys[0]))
+        first, window = 0, None
+        if mask is not None:
+            keys, window = mask.keys[0], mask.window
+            first = int(keys[0])
+            if first < 0 or not torch.equal(keys, torch.arange(first, first + len(keys), device=keys.device)):
+                order = keys.argsort()  # a ring that has wrapped around, or is not yet full
+                order = order[keys[order] >= 0]
+                first, k, v = int(keys[order[0]]), k[:, :, order], v[:, :, order]
+                if rule.bias is not None:
+                    rule = rule._replace(bias=rule.bias[..., order])
+        heads = q.shape[1]
+        return cls(q, per_query_head(k, heads), per_query_head(v, heads), rule, window, first)
 
-    def rows(self, chosen: Tensor) -> Rows:
+    @property
+    def reach(self) -> int:
+        """Weights that a row has, all heads together, or a few rows of a window."""
+        H, S = self.k.shape[1:3]
+        return H * (S if self.window is None else min(S, 2 * self.window))
+
+    def rows(self, queries: Tensor, chosen: Tensor) -> Rows:
         """The weights of the chosen queries (indices into T) over the keys that they may read."""
-        queries = self.queries[chosen]
+        queries = queries[chosen]
         low = 0 if self.window is None else max(0, int(queries.min()) - self.window + 1 - self.first)
         high = int(queries.max()) + 1 - self.first
         keys = torch.arange(self.first + low, self.first + high, device=queries.device)
         rule = self.rule
         if rule.bias is not None:
             rule = rule._replace(bias=rule.bias[..., low:high])
-        weights = attention_weights(
-            self.q[:, :, chosen],
-            self.k[:, :, low:high],
-            Mask(queries[None], keys[None], self.window),
-            rule,
-            0,
-            len(chosen),
-        )
-        return Rows(rule.layer, queries, self.first + low, weights[0], self.v[0, :, low:high])
+        mask = Mask(queries[None], keys[None], self.window)
+        q, k, v = self.q[:, :, chosen], self.k[:, :, low:high], self.v[0, :, low:high]
+        return Rows(rule.layer, queries, self.first + low, attention_weights(q, k, mask, rule, 0, len(chosen))[0], v)
 
 
 def _wanted(observers: Sequence[Observer], queries: Tensor) -> Tensor:

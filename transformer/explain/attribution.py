@@ -16,7 +16,6 @@ from transformer.explain.target import Target
 from transformer.model import PostNormBlock, Scale, Transformer
 from transformer.norm import LayerNorm, RMSNorm
 from transformer.recording import Observer, Rows
-from transformer.tap import per_query_head
 
 
 class Part(NamedTuple):
@@ -48,8 +47,7 @@ class Written(Observer):
 
     def attention(self, rows: Rows) -> None:
         assert rows.values is not None
-        values = per_query_head(rows.values[None], rows.weights.shape[0])[0].double()  # (H, S, D)
-        self.readings[rows.layer] = (rows.weights.double() @ values)[:, 0].cpu()
+        self.readings[rows.layer] = (rows.weights.double() @ rows.values.double())[:, 0].cpu()
 
     def stream(self, layer: int, part: str, x: Tensor) -> None:
         if part == "embedding":

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from transformer.config import Config
-from transformer.recording import BLOCK, Observer
+from transformer.explain.predictions import BLOCK as LOGITS
+from transformer.recording import BLOCK, ROWS, Observer
 
 
 def estimate(config: Config, length: int, observers: Iterable[Observer], item: int = 4) -> int:
@@ -15,10 +16,13 @@ def estimate(config: Config, length: int, observers: Iterable[Observer], item: i
     widest = max(layer.mlp_width for layer in config.layers) * (3 if config.gated else 2)
     heads = 3 * (config.heads + 2 * config.kv_heads) * config.head_dim
     activations = length * (4 * config.width + max(widest, heads)) * item
-    # Scores, the masked and the normalised ones, and what an observer makes of them; then logits, likewise.
-    blocks = (
-        4 * 4 * min(BLOCK, config.heads * length**2) if any(o.rows is None or len(o.rows) for o in observers) else 0
-    )
-    blocks = max(blocks, 4 * 4 * max(BLOCK, config.vocab_size))
-    masks = length**2 * (4 if config.alibi else 1) if config.alibi or any(x.window for x in config.layers) else 0
-    return activations + blocks + masks + sum(observer.memory() for observer in observers)
+    logits = 4 * 4 * max(LOGITS, config.vocab_size)  # them, their logarithms, and what is made of them
+    total = activations + logits + sum(observer.memory() for observer in observers)
+    if any(o.rows is None or len(o.rows) for o in observers):
+        total += (
+            5 * 4 * max(BLOCK, ROWS * config.heads * length)
+        )  # scores on their way to weights, and what is made of them
+        total += 2 * length * config.heads * config.head_dim * item  # keys and values of every query head
+    if config.alibi or any(layer.window for layer in config.layers):
+        total += length**2 * (4 if config.alibi else 1)  # the fused kernel wants such masks whole
+    return total

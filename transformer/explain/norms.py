@@ -7,7 +7,6 @@ import torch
 from transformer.explain.heads import projection
 from transformer.model import Transformer
 from transformer.recording import Observer, Rows
-from transformer.tap import per_query_head
 
 
 class Norms(Observer):
@@ -29,6 +28,5 @@ class Norms(Observer):
 def sent(model: Transformer, rows: Rows) -> torch.Tensor:
     """What every key adds to the attention output of the first of these rows: (S, C), fp64"""
     assert rows.values is not None
-    values = per_query_head(rows.values[None], rows.weights.shape[0])[0].double().cpu()  # (H, S, D)
-    read = values * rows.weights[:, 0, :, None].double().cpu()
+    read = rows.values.double().cpu() * rows.weights[:, 0, :, None].double().cpu()  # (H, S, D)
     return torch.einsum("chd,hsd->sc", projection(model, rows.layer), read)

@@ -12,7 +12,7 @@ from torch import Tensor
 from transformer.model import Transformer
 from transformer.norm import at_least_float32
 
-BLOCK = 1 << 22  # logits held at once
+BLOCK = 1 << 21  # logits held at once
 
 
 class Predictions(NamedTuple):
@@ -34,10 +34,11 @@ def log_probabilities(model: Transformer, x: Tensor) -> Iterator[tuple[slice, Te
 def predictions(model: Transformer, x: Tensor, ids: Sequence[int], top: int) -> Predictions:
     """x (n, C) is the stream behind the last block."""
     actual = torch.tensor([*ids[1:], 0], device=x.device)
-    bits, likeliest, p = [], [], []
+    top = min(top, model.config.vocab_size)
+    bits, likeliest = torch.empty(len(ids)), torch.empty(len(ids), top, dtype=torch.int64)
+    p = torch.empty(len(ids), top)
     for rows, logp in log_probabilities(model, x):
-        bits += (-logp.gather(1, actual[rows, None])[:, 0] / math.log(2)).tolist()
-        values, places = logp.topk(min(top, logp.shape[1]))
-        likeliest.append(places)
-        p.append(values.exp())
-    return Predictions(bits[: len(ids) - 1], torch.cat(likeliest), torch.cat(p))
+        bits[rows] = logp.gather(1, actual[rows, None])[:, 0].cpu().float() / -math.log(2)
+        values, places = logp.topk(top)
+        likeliest[rows], p[rows] = places.cpu(), values.exp().cpu().float()
+    return Predictions(bits[:-1].tolist(), likeliest, p)

@@ -11,7 +11,7 @@ from transformer.explain.stream import Stream
 from transformer.mask import Mask
 from transformer.model import Transformer
 from transformer.recording import Rows
-from transformer.tap import Fused, Rule, per_query_head
+from transformer.tap import Fused, Rule
 
 FAINT = 1e-5  # turns below this are rounding
 ROWS = 1024  # tokens taken away in one pass through a block
@@ -38,8 +38,7 @@ class Zeroing(Stream):
 
     def attention(self, rows: Rows) -> None:
         assert rows.values is not None
-        values = per_query_head(rows.values[None], rows.weights.shape[0])[0]  # (H, S, D)
-        read = (values * rows.weights[:, 0, :, None].to(values.dtype)).transpose(0, 1)  # (S, H, D)
+        read = (rows.values * rows.weights[:, 0, :, None].to(rows.values.dtype)).transpose(0, 1)  # (S, H, D)
         whole = read.sum(0, keepdim=True)
         kept = self._behind(rows.layer, whole)
         turned = [1 - F.cosine_similarity(self._behind(rows.layer, whole - some), kept) for some in read.split(ROWS)]

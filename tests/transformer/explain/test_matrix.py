@@ -14,7 +14,8 @@ from transformer.recording import Recorder
 @pytest.mark.parametrize("name", ["pre", "sandwich", "alibi"])
 def test_chosen_matrices_and_means(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, n = zoo_model(name), len(IDS)
-    monkeypatch.setattr("transformer.recording.BLOCK", 3 * model.config.heads * n)
+    monkeypatch.setattr("transformer.recording.ROWS", 3)
+    monkeypatch.setattr("transformer.recording.BLOCK", 1)
     everything = Everything(model.config, n)
     rows = [2, 5, 12]
     matrix = Matrix(model.config, n, [1, "mean"], [3, "mean"], rows)

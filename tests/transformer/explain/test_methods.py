@@ -25,7 +25,8 @@ from transformer.tap import Fused, Rule
 @pytest.mark.parametrize("name", ["pre", "sandwich"])
 def test_rollout_multiplies_layers_mixed_with_the_identity(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, n = zoo_model(name), len(IDS)
-    monkeypatch.setattr("transformer.recording.BLOCK", 4 * model.config.heads * n)
+    monkeypatch.setattr("transformer.recording.ROWS", 4)
+    monkeypatch.setattr("transformer.recording.BLOCK", 1)
     everything, rollout = Everything(model.config, n), Rollout(model.config, n)
     model.hidden(as_batch(), tap=Recorder(everything, rollout))
     expected = torch.eye(n, dtype=torch.float64)

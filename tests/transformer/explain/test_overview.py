@@ -14,7 +14,8 @@ from transformer.recording import Recorder, Rows
 @pytest.mark.parametrize("name", ["pre", "sandwich", "alibi"])
 def test_reductions_are_those_of_all_rows_together(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     model, n = zoo_model(name), len(IDS)
-    monkeypatch.setattr("transformer.recording.BLOCK", 3 * model.config.heads * n)
+    monkeypatch.setattr("transformer.recording.ROWS", 3)
+    monkeypatch.setattr("transformer.recording.BLOCK", 1)
     everything = Everything(model.config, n)
     mean, sharpest, entropy = Mean(model.config, n), Sharpest(n), Entropy(model.config, n)
     model(as_batch(), tap=Recorder(everything, mean, sharpest, entropy))
