@@ -41,6 +41,9 @@ def generate(
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a completion, one a line.")] = False,
     jsonl: Annotated[str | None, typer.Option(help="Prompts from a JSONL file, or - for stdin.")] = None,
     rows: Annotated[int, typer.Option(min=1, max=4096, help="With --jsonl: rows decoded together.")] = 16,
+    prompt_lookup: Annotated[
+        int, typer.Option(min=0, max=64, help="Guess up to so many tokens from the context: the same text, faster.")
+    ] = 0,
     stats: Annotated[bool, typer.Option("--stats", help="Say on stderr what ran, and how fast.")] = False,
     raw_output: Annotated[bool, typer.Option("--raw-output", help="Do not make control characters visible.")] = False,
     file: options.PromptFile = None,
@@ -68,6 +71,8 @@ def generate(
     if jsonl is not None:
         if prompt is not None or file is not None or samples > 1:
             raise InputError("--jsonl takes its prompts from its lines: give no prompt, --file or --samples with it")
+        if prompt_lookup:
+            raise InputError("--prompt-lookup is for one text at a time: not with --jsonl")
         from cli.jsonl import generate_lines
 
         return generate_lines(jsonl, wish, rows, lambda: _load(model, dtype, device, threads, quantize), seed is None)
@@ -78,7 +83,7 @@ def generate(
         if seed is None and number == 0 and job.request.sampling.temperature > 0:
             note(f"seed {drawn}")
         job.load_s = load_s
-        _run(job, as_json, raw_output, last=number == samples - 1)
+        _run(job, prompt_lookup, as_json, raw_output, last=number == samples - 1)
         if stats:
             note(_stats(job))
     _hint(loaded, wish)
@@ -97,14 +102,15 @@ def _load(
     return loaded, time.perf_counter() - started
 
 
-def _run(job: Job, as_json: bool, raw: bool, last: bool) -> None:
+def _run(job: Job, lookup: int, as_json: bool, raw: bool, last: bool) -> None:
     from transformer import generate as engine
 
     def reading(done: int) -> None:
         if len(job.request.prompt) >= LONG_PROMPT:
             progress(f"reading the prompt: {done} of {len(job.request.prompt)} tokens")
 
-    for token in engine.generate(job.loaded.model, engine.new_cache(job.loaded.model), job.request, progress=reading):
+    model = job.loaded.model
+    for token in engine.generate(model, engine.new_cache(model), job.request, progress=reading, lookup=lookup):
         if len(job.request.text) == 1:
             progress("")
         text = job.feed(token)
