@@ -111,7 +111,8 @@ class Answer:
         }
 
     def caveats(self) -> list[str]:
-        return list(dict.fromkeys(line for view in self.views for line in view.caveats()))
+        lines = [line for view in self.views for line in view.caveats()]
+        return list(dict.fromkeys([*lines, *_rounding(self.subject.loaded)]))
 
     def tables(self, width: int) -> list[Table]:
         return [table for view in self.views for table in view.tables(width)]
@@ -119,6 +120,15 @@ class Answer:
     @property
     def code(self) -> int:
         return int(any(view.failed() for view in self.views))
+
+
+def _rounding(loaded: Loaded) -> list[str]:
+    """Whether the weights are not those that were trained, but rounded ones."""
+    stored = {entry.dtype for entry in loaded.checkpoint.entries.values()} - {"F64", "F32", "F16", "BF16"}
+    kinds = [f"the file's {', '.join(sorted(stored))} weights"] if stored else []
+    if loaded.precision.startswith("int8") or "float16" in loaded.precision:
+        kinds.append(loaded.precision)
+    return [f"computed with {' and '.join(kinds)}: these are the numbers of a rounded model"] if kinds else []
 
 
 def print_json(answer: Answer) -> None:

@@ -86,10 +86,10 @@ def span(text: str | None, count: int, what: str) -> range:
     return chosen
 
 
-def find(text: str, labels: Sequence[str]) -> tuple[int, int]:
-    """Which token is meant, by index or by its text (`it#2` is the second), and how many have that text."""
+def find(text: str, labels: Sequence[str]) -> int:
+    """Which token is meant, by index or by its text; `it#2` is the second."""
     if re.fullmatch(r"-?\d+", text):
-        return one_of(int(text), len(labels), "--token"), 1
+        return one_of(int(text), len(labels), "--token")
     name, number = text, 1
     if (match := re.fullmatch(r"(.+)#(\d+)", text)) and text not in labels:
         name, number = match[1], int(match[2])
@@ -98,7 +98,7 @@ def find(text: str, labels: Sequence[str]) -> tuple[int, int]:
         raise InputError(f"--token {text}: not among the {len(labels)} tokens; they are {_some(labels)}")
     if not 1 <= number <= len(places):
         raise InputError(f"--token {text}: {name} stands there {len(places)} times")
-    return places[number - 1], len(places)
+    return places[number - 1]
 
 
 def heads(text: str, layers: int, count: int) -> list[tuple[int, int]]:

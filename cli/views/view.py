@@ -66,7 +66,7 @@ def chosen_token(subject: Subject, question: Question) -> int:
     """The cell that --token names; the last one if it names none."""
     if question.token is None:
         return len(subject.cells) - 1
-    return find(question.token, subject.labels)[0]
+    return find(question.token, subject.labels)
 
 
 def named(subject: Subject, i: int) -> str:

@@ -466,6 +466,14 @@ def test_a_figure_of_what_was_printed(tiny: Path, tmp_path: Path) -> None:
     assert "No such file" in here("-m", str(tiny), "ab", "--svg", str(tmp_path / "no" / "f.svg")).err.decode()
 
 
+def test_rounded_weights_are_said_to_be_so(tiny: Path) -> None:
+    assert not any("rounded" in line for line in answer(tiny, TEXT)["caveats"])
+    found = answer(tiny, TEXT, "--quantize", "int8", "--verify", "--attribute", "--weights", "all")
+    assert "computed with int8 weights" in found["caveats"][-1] and "rounded model" in found["caveats"][-1]
+    assert all(check["passed"] for check in found["verify"])
+    assert any("bfloat16" in line for line in answer(tiny, TEXT, "--dtype", "bf16")["caveats"])
+
+
 def test_help_needs_no_torch() -> None:
     code = "import sys; import cli.explain; print('torch' in sys.modules, 'rich.table' in sys.modules)"
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, cwd=Path(__file__).parents[2])
