@@ -36,13 +36,13 @@ MEGABYTE = 1 << 20
 Load = Callable[[str], "Loaded"]
 
 
-def views(subject: Subject, question: Question, load: Load) -> list[View]:
+def views(subject: Subject, question: Question, load: Load, for_json: bool) -> list[View]:
     """Every view asked for beside the default one, in the order they are shown."""
     q = question
     takes_token = q.by_hand or q.lens or q.attribute or q.weights is not None
     asked: dict[type[View], bool] = {
         AtView: q.at is not None,
-        MatrixView: (q.layer is not None or q.head is not None) and not q.by_hand,
+        MatrixView: (q.layer is not None or q.head is not None) and (for_json or not q.by_hand),
         TokenView: q.token is not None and q.at is None and not takes_token,
         ByHandView: q.by_hand,
         RolesView: q.roles,
@@ -85,7 +85,7 @@ class Answer:
 
     def __init__(self, subject: Subject, question: Question, load: Load, budget_mb: int | None, for_json: bool):
         self.subject, question = subject, _at(subject, question)
-        self.asked = views(subject, question, load)
+        self.asked = views(subject, question, load, for_json)
         self.overview = Overview(subject, question) if for_json or not self.asked else None
         self.views = [*([self.overview] if self.overview else []), *self.asked]
         observers = [observer for view in self.views for observer in view.observers]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -54,6 +55,16 @@ class Subject:
     @cached_property
     def labels(self) -> list[str]:
         return [label(text) for text in self.texts]
+
+    @cached_property
+    def names(self) -> list[str]:
+        """Labels told apart as --token takes them: it, it#2, it#3."""
+        seen: Counter[str] = Counter()
+        names = []
+        for label in self.labels:
+            seen[label] += 1
+            names.append(label if seen[label] == 1 else f"{label}#{seen[label]}")
+        return names
 
     def _text(self, cell: range) -> str:
         start, end = self.span(cell)

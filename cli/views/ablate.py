@@ -65,11 +65,11 @@ class AblateView(View):
 
     def _choose(self, x: Tensor) -> None:
         """The sharpest heads of the default view, and those that wrote most towards the next token."""
-        model, labels = self.subject.model, self.subject.labels
-        found = [(i, s) for i in range(len(labels)) if (s := self.sharpest.of(i)) is not None]
+        model, names = self.subject.model, self.subject.names
+        found = [(i, s) for i in range(len(names)) if (s := self.sharpest.of(i)) is not None]
         for i, s in sorted(found, key=lambda item: -item[1].weight):
             if len(self.chosen) < CHOSEN:
-                self.chosen.setdefault((s.layer, s.head), f"sharpest: {labels[i]} → {labels[s.token]} {s.weight:.2f}")
+                self.chosen.setdefault((s.layer, s.head), f"sharpest: {names[i]} → {names[s.token]} {s.weight:.2f}")
         parts = attribute(model, self.written, x, Target(len(self.subject.ids) - 1, self.next)).parts
         writers = sorted((p for p in parts if p.kind == "head"), key=lambda p: -abs(p.share))
         for part in writers[:CHOSEN]:
@@ -100,7 +100,7 @@ class AblateView(View):
     def _rows(self) -> list[tuple[str, str, list[int]]]:
         """Index, label and places in `changes` of every cell that follows something, then of the next token."""
         rows = [
-            (str(i), self.subject.labels[i], [piece - 1 for piece in cell])
+            (str(i), self.subject.names[i], [piece - 1 for piece in cell])
             for i, cell in enumerate(self.subject.cells)
             if cell[0]
         ]

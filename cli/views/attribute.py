@@ -112,7 +112,7 @@ class AttributeView(View):
         body: list[list[Cell | str]] = [
             [
                 Cell(str(i), style="dim"),
-                Cell(fit(self.subject.labels[i], LABEL), style="bold"),
+                Cell(fit(self.subject.names[i], LABEL), style="bold"),
                 signed(s),
                 _bar(s, full),
             ]

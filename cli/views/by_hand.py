@@ -95,7 +95,7 @@ class ByHandView(View):
     def _row(self, j: int) -> list[Cell | str]:
         f = self.found
         weight, masked = float(f.weight[j]), not math.isfinite(float(f.score[j]))
-        row: list[Cell | str] = [Cell(str(j), style="dim"), Cell(fit(self.subject.labels[j], LABEL), style="bold")]
+        row: list[Cell | str] = [Cell(str(j), style="dim"), Cell(fit(self.subject.names[j], LABEL), style="bold")]
         row += [f"{float(f.dot[j]):.3f}", f"{float(f.scaled[j]):.3f}"]
         row += [f"{float(f.capped[j]):.3f}"] if f.softcap else []
         row += [f"{float(f.bias[j]):.3f}"] if f.bias is not None else []

@@ -25,7 +25,10 @@ SHOWN = 10
 class DifferenceView(View):
     """`subject` is one side, `other` the second; keys of JSON and columns of tables come in that order."""
 
-    caveat = "differences of single heads are the largest of very many: some are large by chance"
+    caveat = (
+        "what goes to the sink, the first token, is set aside; differences of single heads are the largest of very "
+        "many: some are large by chance"
+    )
 
     def __init__(self, subject: Subject, question: Question, other: Subject):
         super().__init__(subject, question)
@@ -39,6 +42,7 @@ class DifferenceView(View):
         start = len(a) if not self.models_differ and self.parted is None else self.parted or 0
         self.queries = [pair for pair in self.pairs if pair.a >= start]
         self.checked = [pair for pair in self.pairs if pair.a < start]
+        self.keys = [pair for pair in self.pairs if pair.a and pair.b]  # the sink is set aside
         shapes = [(len(s.model.config.layers), s.model.config.heads) for s in (subject, other)]
         self.heads_compare = shapes[0] == shapes[1]
         self.ours, self.theirs = (self._observers(s, side) for s, side in ((subject, "a"), (other, "b")))
@@ -64,7 +68,7 @@ class DifferenceView(View):
         with torch.inference_mode():
             self.expected = [self._predictions(self.subject, x), self._predictions(self.other, y)]
             self.next = self._next(x, y)
-        keys = self.pairs
+        keys = self.keys
         a, b = (self._weights(side, s) for side, s in ((self.ours[0], "a"), (self.theirs[0], "b")))
         top = self.question.top or SHOWN
         self.mean = changes(a, b, self.queries, keys, top, mean=True) if self.queries else []
@@ -80,7 +84,7 @@ class DifferenceView(View):
 
         if not self.queries:
             return torch.zeros(1, 1, 0, 0)
-        columns = [getattr(pair, side) for pair in self.pairs]
+        columns = [getattr(pair, side) for pair in self.keys]
         stacked = torch.stack([matrix.weights[key][:, columns] for key in matrix.chosen]).cpu()
         if not self.heads_compare:
             return stacked[None]
@@ -157,7 +161,7 @@ class DifferenceView(View):
         lines = [f"a: {self.subject.text}", f"b: {self.other.text}"]
         if self.parted is None:
             return [*lines, "the texts are the same"]
-        a, b = (s.labels[self.parted] if self.parted < len(s.labels) else "the end" for s in (self.subject, self.other))
+        a, b = (s.names[self.parted] if self.parted < len(s.names) else "the end" for s in (self.subject, self.other))
         lines.append(f"they part at token {self.parted}: {a} / {b}")
         if self.unmoved is not None:
             lines.append(
@@ -193,7 +197,7 @@ class DifferenceView(View):
 
     def _name(self, pair: Pair) -> Cell:
         a, b = self.subject.labels[pair.a], self.other.labels[pair.b]
-        return Cell(fit(a if a == b else f"{a}/{b}", LABEL), style="bold")
+        return Cell(fit(self.subject.names[pair.a] if a == b else f"{a}/{b}", LABEL), style="bold")
 
 
 def _change(change: Change) -> dict[str, Any]:

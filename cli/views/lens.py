@@ -88,7 +88,7 @@ class LensView(View):
         for place, i in enumerate(self.rows):
             following = self._following(place)
             says = "?" if following is None else fit(subject.name(following), NAME)
-            columns.append(Column(f"{i} {fit(subject.labels[i], NAME)}\n→ {says}"))
+            columns.append(Column(f"{i} {fit(subject.names[i], NAME)}\n→ {says}"))
         body: list[list[Cell | str]] = []
         for depth in range(len(self.lens.ids)):
             row: list[Cell | str] = [Cell(_depth(depth), style="dim")]

@@ -58,14 +58,14 @@ class MatrixView(View):
         return [fitting(width, partial(self._table, *found), WIDTHS) for found in self._weights()]
 
     def _table(self, layer: Which, head: Which, rows: list[list[float]], size: int) -> Table:
-        labels = self.subject.labels
+        names = self.subject.names
         title = f"{_named('layer', layer)}, {_named('head', head)}: rows read columns"
         columns = [Column("#", right=True, label=True), Column("", label=True)]
-        columns += [Column(f"{j}\n{fit(labels[j], size)}", right=True) for j in self.columns]
+        columns += [Column(f"{j}\n{fit(names[j], size)}", right=True) for j in self.columns]
         body = [
             [
                 Cell(str(i), style="dim"),
-                Cell(fit(labels[i], LABEL), style="bold"),
+                Cell(fit(names[i], LABEL), style="bold"),
                 *(self._cell(row, j) for j in self.columns),
             ]
             for i, row in zip(self.rows, rows, strict=True)

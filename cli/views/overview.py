@@ -103,7 +103,7 @@ class Overview(View):
         subject = self.subject
         heads = len(subject.model.config.layers) * subject.model.config.heads
         rows = [self.reads(i, self.question.top or 2) for i in self.rows]
-        entries = Entries(subject.labels, rows, size)
+        entries = Entries(subject.names, rows, size)
         columns = [
             Column("#", right=True),
             Column("token"),
@@ -132,11 +132,11 @@ class Overview(View):
         expected = self.predictions(cell[0] - 1)[: self.question.top or 1] if cell[0] else []
         return [
             Cell(str(i), style="dim"),
-            Cell(fit(subject.labels[i], LABEL), style="bold cyan" if generated else "bold"),
+            Cell(fit(subject.names[i], LABEL), style="bold cyan" if generated else "bold"),
             share(float(self.mean.of(i)[0])),
             reads,
             *([share(float(self.entropy.spread[i]))] if self.entropy else []),
-            sharp(subject.labels, self.sharpest.of(i), size),
+            sharp(subject.names, self.sharpest.of(i), size),
             "" if bits is None else f"{bits:.1f}",
             "\n".join(f"{fit(subject.name(id), max(8, size))} {percent(p)}" for id, p in expected),
         ]

@@ -74,9 +74,9 @@ class TokenView(View):
 
     def _layers(self, size: int) -> Table:
         top = self.question.top or 3
-        labels, depth = self.subject.labels, len(self.reads.weights)
+        names, depth = self.subject.names, len(self.reads.weights)
         rows = [strongest(self.reads.weights[layer].mean(0), top) for layer in range(depth)]
-        entries = Entries(labels, rows, size, a_line=3)
+        entries = Entries(names, rows, size, a_line=3)
         heads = self.reads.weights.shape[1]
         columns = [
             Column("layer", right=True),
@@ -89,21 +89,21 @@ class TokenView(View):
                 Cell(str(layer), style="dim"),
                 share(self.mean(layer)[0]),
                 entries.text(rows[layer]),
-                sharp(labels, self.sharpest(layer), size),
+                sharp(names, self.sharpest(layer), size),
             ]
             for layer in range(depth)
         ]
         return Table(f"where {named(self.subject, self.token)} ({self.token}) reads", columns, body, pages=False)
 
     def _readers(self) -> Table:
-        labels, readers = self.subject.labels, self.readers()
+        names, readers = self.subject.names, self.readers()
         shown = readers if self.question.rows == "all" else readers[: self.question.top or READERS]
         full = max((float(self.read_by.mean[i]) for i in shown), default=1.0)
         columns = [Column("#", right=True), Column("token"), Column("mean", right=True), Column(""), Column("most by")]
         body: list[list[Cell | str]] = []
         for i in shown:
             most, weight = self.read_by.sharpest(i), float(self.read_by.mean[i])
-            name = Cell(fit(labels[i], LABEL), style="bold")
+            name = Cell(fit(names[i], LABEL), style="bold")
             head = f"{most.layer}.{most.head} {share(most.weight)}"
             body.append([Cell(str(i), style="dim"), name, share(weight), bar(weight, full, BAR), head])
         left_out = len(readers) - len(shown)

@@ -70,31 +70,29 @@ def chosen_token(subject: Subject, question: Question) -> int:
 
 
 def named(subject: Subject, i: int) -> str:
-    """A token in running text, told apart from others of its name."""
-    name = subject.labels[i]
-    same = [j for j, other in enumerate(subject.labels) if other == name]
-    return f"“{name}”" if len(same) == 1 else f"“{name}#{same.index(i) + 1}”"
+    """A token in running text."""
+    return f"“{subject.names[i]}”"
 
 
 class Entries:
     """“token weight bar”, laid out so that they stand under one another in a column of text."""
 
-    def __init__(self, labels: Sequence[str], rows: Sequence[Sequence[tuple[int, float]]], size: int, a_line: int = 2):
-        self.labels, self.a_line = labels, a_line
+    def __init__(self, names: Sequence[str], rows: Sequence[Sequence[tuple[int, float]]], size: int, a_line: int = 2):
+        self.names, self.a_line = names, a_line
         self.full = max((weight for row in rows for _, weight in row), default=1.0)
-        self.width = min(size, max((cell_len(labels[j]) for row in rows for j, _ in row), default=1))
+        self.width = min(size, max((cell_len(names[j]) for row in rows for j, _ in row), default=1))
         self.bar = BAR if size > 6 else BAR // 2
 
     def text(self, row: Sequence[tuple[int, float]]) -> str:
         entries = []
         for j, weight in row:
-            name = pad(fit(self.labels[j], self.width), self.width)
+            name = pad(fit(self.names[j], self.width), self.width)
             entries.append(f"{name} {share(weight):>4} {pad(bar(weight, self.full, self.bar), self.bar)}")
         lines = [entries[i : i + self.a_line] for i in range(0, len(entries), self.a_line)]
         return "\n".join("  ".join(line).rstrip() for line in lines) or "—"
 
 
-def sharp(labels: Sequence[str], found: Sharp | None, width: int) -> str:
+def sharp(names: Sequence[str], found: Sharp | None, width: int) -> str:
     if found is None:
         return "—"
-    return f"{found.layer}.{found.head} → {fit(labels[found.token], width)} {share(found.weight)}"
+    return f"{found.layer}.{found.head} → {fit(names[found.token], width)} {share(found.weight)}"

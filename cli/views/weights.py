@@ -106,7 +106,7 @@ class WeightsView(View):
         return [Table(title, columns, body, above=above, below=self._verdict())]
 
     def _row(self, j: int) -> list[Cell | str]:
-        row: list[Cell | str] = [Cell(str(j), style="dim"), Cell(fit(self.subject.labels[j], LABEL), style="bold")]
+        row: list[Cell | str] = [Cell(str(j), style="dim"), Cell(fit(self.subject.names[j], LABEL), style="bold")]
         for name in self.methods:
             value, full = self.shares[name][j], max(map(abs, self.shares[name])) or 1.0
             shown = f"{signed(value) if name == 'gradient' else share(value):>5} {bar(abs(value), full, BAR)}"

@@ -186,6 +186,7 @@ def test_one_token(tiny: Path) -> None:
     assert answer(tiny, "the fox and the fox", "--words", "--token", "fox#2")["token"]["index"] == 4
     lines = tables(tiny, "the fox and the fox", "--words", "--token", "fox#2")
     assert lines[0].startswith("where “fox#2” (4) reads")
+    assert any("the#2" in line and "fox " in line for line in lines), "repeated words are told apart"
     assert "not among the 5 tokens" in refused(tiny, "the fox and the fox", "--words", "--token", "dog")
 
 
