@@ -52,11 +52,13 @@ def parse_sources(*lists: Iterable[str]) -> list[list[Source]]:
 
 
 def merged(*lists: Iterable[Source]) -> list[Source]:
-    """Each file once, whatever the lists and weights it stands with."""
-    by_name: dict[str, dict[Path, None]] = {}
+    """Each file once, whatever the lists it stands in, with the largest of its weights."""
+    paths: dict[str, dict[Path, None]] = {}
+    weights: dict[str, float] = {}
     for source in (source for sources in lists for source in sources):
-        by_name.setdefault(source.name, {}).update(dict.fromkeys(source.paths))
-    return [Source(name, tuple(paths)) for name, paths in by_name.items()]
+        paths.setdefault(source.name, {}).update(dict.fromkeys(source.paths))
+        weights[source.name] = max(source.weight, weights.get(source.name, 0.0))
+    return [Source(name, tuple(files), weights[name]) for name, files in paths.items()]
 
 
 def _weighted(argument: str) -> tuple[Path, float]:

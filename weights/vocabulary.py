@@ -52,13 +52,15 @@ def has_conversations(sources: list[Source]) -> bool:
 
 
 def _training_text(sources: list[Source], report: Report) -> Iterator[str]:
-    """The training documents, thinned out by their own lots where there are more than enough."""
+    """The training documents, thinned out by their own lots: where there are more than enough, and light sources
+    beside heavy ones, so that the vocabulary suits the text as the model will meet it."""
     total = sum(source.size() for source in sources)
     held_out = validation_share(total)
-    wanted = held_out + (1 - held_out) * min(1.0, ENOUGH / max(total, 1))
+    heaviest = max(source.weight for source in sources)
     done = 0
-    for file in (file for source in sources for file in source.files()):
-        for text in texts(file):
+    for source in sources:
+        wanted = held_out + (1 - held_out) * min(1.0, ENOUGH / max(total, 1)) * source.weight / heaviest
+        for text in (text for file in source.files() for text in texts(file)):
             done += len(text.encode())
             report(done)
             if held_out <= lot(text) <= wanted:

@@ -128,6 +128,17 @@ def test_a_tokenizer_is_the_same_every_time_and_knows_every_byte(tmp_path: Path)
     assert token_bytes(one, 350)[one.encode(odd).ids].sum() == len(odd.encode())
 
 
+def test_the_vocabulary_suits_the_heavier_source(tmp_path: Path) -> None:
+    """Of two equal amounts of text, what the model will read more of gets longer tokens."""
+    texts = {"few": "aardvark zeppelin", "many": "quokka marzipan"}
+    for name, words in texts.items():
+        documents = (f"{words} {number} {words}\n<|endoftext|>\n" for number in range(400))
+        (tmp_path / f"{name}.txt").write_text("".join(documents))
+    sources = [Source(name, (tmp_path / f"{name}.txt",), {"few": 0.02, "many": 1.0}[name]) for name in texts]
+    tokenizer = train_tokenizer(sources, 257 + 12, lambda done: None)
+    assert len(tokenizer.encode(texts["many"]).ids) < len(tokenizer.encode(texts["few"]).ids) / 1.5
+
+
 def test_small_texts_and_small_vocabularies(tmp_path: Path) -> None:
     sources = [Source("a", (write_stories(tmp_path / "a.txt", 1),))]
     assert train_tokenizer(sources, 5000, lambda done: None).get_vocab_size() < 400

@@ -18,7 +18,7 @@ def test_weights_and_names() -> None:
 def test_two_lists_agree_on_names_and_share_files() -> None:
     main, anneal = parse_sources(["x.txt", "y.txt:3"], ["y.txt"])
     assert [s.name for s in main] == ["x", "y"] and anneal == [Source("y", (Path("y.txt"),))]
-    assert merged(main, anneal) == [Source("x", (Path("x.txt"),)), Source("y", (Path("y.txt"),))]
+    assert merged(main, anneal) == [Source("x", (Path("x.txt"),)), Source("y", (Path("y.txt"),), 3.0)]
 
 
 def test_many_files_of_a_directory_are_one_source() -> None:
