@@ -90,9 +90,10 @@ class Answer:
         self.views = [*([self.overview] if self.overview else []), *self.asked]
         observers = [observer for view in self.views for observer in view.observers]
         check_budget(max(subject.needs(observers), *(view.needs() for view in self.views)), budget_mb)
-        x = subject.run(observers)
-        for view in self.views:
-            view.finish(x)
+        if watching := [view for view in self.views if view.in_pass]:
+            x = subject.run(observers)
+            for view in watching:
+                view.finish(x)
 
     def as_object(self) -> dict[str, Any]:
         """The shape of `explain --json`."""
@@ -158,7 +159,7 @@ def draw(answer: Answer, path: Path) -> None:
 
 
 def check_budget(needed: int, budget_mb: int | None) -> None:
-    from cli.machine import available_memory
+    from cli.memory import available_memory
 
     free = available_memory()
     allowed = free if budget_mb is None else budget_mb * MEGABYTE

@@ -132,7 +132,7 @@ def explain(
             system=system,
             seed=seed,
         )
-        subject = generated(loaded, text, wish, words) if generate_first else read(loaded, text, words)
+        subject = generated(loaded, text, wish, words, at) if generate_first else read(loaded, text, words)
         return Answer(subject, question, load, budget_mb, for_json=as_json or jsonl is not None)
 
     if source is None:

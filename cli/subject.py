@@ -13,6 +13,7 @@ from rich.cells import cell_len
 
 from cli.terminal import safe
 from transformer.errors import InputError
+from transformer.explain.decoded import Decoded
 from transformer.explain.memory import estimate
 from transformer.explain.surface import surface
 from transformer.explain.words import InWords, words
@@ -38,6 +39,7 @@ class Subject:
     cells: list[range]  # the tokens of each
     prompt: int | None = None  # so many tokens were given, the others generated
     horizon: int = 0  # how long prompt and answer could have become
+    decoded: Decoded | None = None  # rows kept while they were
 
     @property
     def model(self) -> Transformer:

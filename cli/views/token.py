@@ -14,16 +14,12 @@ from transformer.explain.reading import ReadBy, Reads
 READERS = 10  # later tokens shown, strongest first, unless --top or --rows all asks for more
 
 
-class TokenView(View):
-    key = "token"
-    caveat = "each layer reads tokens as the layers below it have rewritten them, not the words themselves"
+class Reading:
+    """Where one token reads, layer by layer."""
 
-    def __init__(self, subject: Subject, question: Question):
-        super().__init__(subject, question)
-        self.token = chosen_token(subject, question)
-        config, n = subject.model.config, len(subject.cells)
-        self.reads, self.read_by = Reads(config, n, self.token), ReadBy(config, n, self.token)
-        self.observers = subject.watch(self.reads, self.read_by)
+    def __init__(self, subject: Subject, question: Question, token: int):
+        self.subject, self.top, self.token = subject, question.top or 3, token
+        self.reads = Reads(subject.model.config, len(subject.cells), token)
 
     def sharpest(self, layer: int) -> Sharp | None:
         """The head of a layer that reads another token most, sink, itself and predecessor set aside."""
@@ -36,11 +32,7 @@ class TokenView(View):
     def mean(self, layer: int) -> list[float]:
         return self.reads.weights[layer].mean(0).tolist()
 
-    def readers(self) -> list[int]:
-        """Later tokens, the strongest reader first."""
-        return sorted(self.read_by.rows, key=lambda i: -float(self.read_by.mean[i]))
-
-    def data(self) -> dict[str, Any]:
+    def data(self) -> list[dict[str, Any]]:
         layers = []
         for layer in range(len(self.reads.weights)):
             found = self.sharpest(layer)
@@ -53,12 +45,7 @@ class TokenView(View):
                     "sharpest": found and {"head": found.head, "index": found.token, "weight": number(found.weight)},
                 }
             )
-        read_by = []
-        for i in self.readers():
-            most = self.read_by.sharpest(i)
-            strongest_head = {"layer": most.layer, "head": most.head, "weight": number(most.weight)}
-            read_by.append({"index": i, "weight": number(float(self.read_by.mean[i])), "sharpest": strongest_head})
-        return {"index": self.token, "layers": layers, "read_by": read_by}
+        return layers
 
     def records(self) -> list[dict[str, Any]]:
         return [
@@ -68,14 +55,12 @@ class TokenView(View):
             for j, w in enumerate(row)
         ]
 
-    def tables(self, width: int) -> list[Table]:
-        tables = [fitting(width, self._layers, SIZES)]
-        return [*tables, self._readers()] if len(self.read_by.rows) else tables
+    def table(self, width: int) -> Table:
+        return fitting(width, self._table, SIZES)
 
-    def _layers(self, size: int) -> Table:
-        top = self.question.top or 3
+    def _table(self, size: int) -> Table:
         names, depth = self.subject.names, len(self.reads.weights)
-        rows = [strongest(self.reads.weights[layer].mean(0), top) for layer in range(depth)]
+        rows = [strongest(self.reads.weights[layer].mean(0), self.top) for layer in range(depth)]
         entries = Entries(names, rows, size, a_line=3)
         heads = self.reads.weights.shape[1]
         columns = [
@@ -94,6 +79,37 @@ class TokenView(View):
             for layer in range(depth)
         ]
         return Table(f"where {named(self.subject, self.token)} ({self.token}) reads", columns, body, pages=False)
+
+
+class TokenView(View):
+    key = "token"
+    caveat = "each layer reads tokens as the layers below it have rewritten them, not the words themselves"
+
+    def __init__(self, subject: Subject, question: Question):
+        super().__init__(subject, question)
+        self.token = chosen_token(subject, question)
+        self.reading = Reading(subject, question, self.token)
+        self.read_by = ReadBy(subject.model.config, len(subject.cells), self.token)
+        self.observers = subject.watch(self.reading.reads, self.read_by)
+
+    def readers(self) -> list[int]:
+        """Later tokens, the strongest reader first."""
+        return sorted(self.read_by.rows, key=lambda i: -float(self.read_by.mean[i]))
+
+    def data(self) -> dict[str, Any]:
+        read_by = []
+        for i in self.readers():
+            most = self.read_by.sharpest(i)
+            strongest_head = {"layer": most.layer, "head": most.head, "weight": number(most.weight)}
+            read_by.append({"index": i, "weight": number(float(self.read_by.mean[i])), "sharpest": strongest_head})
+        return {"index": self.token, "layers": self.reading.data(), "read_by": read_by}
+
+    def records(self) -> list[dict[str, Any]]:
+        return self.reading.records()
+
+    def tables(self, width: int) -> list[Table]:
+        reads = self.reading.table(width)
+        return [reads, self._readers()] if len(self.read_by.rows) else [reads]
 
     def _readers(self) -> Table:
         names, readers = self.subject.names, self.readers()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -22,11 +23,12 @@ SIZES = (14, 12, 10, 9, 8, 7, 6, 5, 4)  # of labels, the first that fits
 BAR = 6
 
 
-class View:
+class View(ABC):
     """Asks its question by observers of one shared pass, or by passes of its own in `finish`."""
 
     key: str  # in the JSON object
     caveat: str  # one line: what the numbers are and are not
+    in_pass = True  # it needs the shared pass
 
     def __init__(self, subject: Subject, question: Question):
         self.subject, self.question = subject, question
@@ -36,19 +38,19 @@ class View:
         """Bytes above the loaded model that its own passes take."""
         return 0
 
-    def finish(self, x: Tensor) -> None:
+    def finish(self, x: Tensor) -> None:  # noqa: B027 - a view may have nothing left to do
         """The shared pass is over; x (n, C) is the stream behind its last block."""
 
+    @abstractmethod
     def data(self) -> Any:
         """For --json."""
-        raise NotImplementedError
 
+    @abstractmethod
     def records(self) -> list[dict[str, Any]]:
         """For --csv."""
-        raise NotImplementedError
 
-    def tables(self, width: int) -> list[Table]:
-        raise NotImplementedError
+    @abstractmethod
+    def tables(self, width: int) -> list[Table]: ...
 
     def caveats(self) -> list[str]:
         return [self.caveat]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import os
 import pty
 import subprocess
@@ -18,6 +19,7 @@ import torch
 from rich.cells import cell_len
 
 from cli import main
+from cli.subject import Subject
 from tests.process import Result, Running, scratch, tfm
 from tests.tiny import tiny_config, tiny_tokenizer, write_tiny
 from tests.transformer.explain.zoo import ZOO
@@ -330,6 +332,28 @@ def test_generated_text_is_that_of_generate_and_marked(tiny: Path) -> None:
     assert "needs --generated" in refused(tiny, "the fox", "--at", "0")
     assert "--at 6: there are 6" in refused(tiny, "--generated", *options, "--at", "6")
     assert tables(tiny, "--generated", *options, "--at", "0")[0].startswith("why “")
+
+
+def test_why_this_token_is_answered_by_what_was_decoded(tiny: Path) -> None:
+    options = ("the fox", "-n", "6", "-t", "0.9", "--seed", "5")
+    written = json.loads(tfm("generate", "-m", str(tiny), *options, "--logprobs", "3", "--json").out)
+    found = answer(tiny, "--generated", *options, "--layer", "all", "--head", "all", "--at", "-2")
+    why, chosen = found["at"], written["logprobs"][-2]
+    assert why["chosen"]["id"] == chosen["token"]
+    assert why["chosen"]["p"] == pytest.approx(math.exp(chosen["logprob"]), rel=1e-4)
+    for candidate, expected in zip(why["candidates"], chosen["top"], strict=False):
+        assert candidate["id"] == expected["token"]
+        assert candidate["p"] == pytest.approx(math.exp(expected["logprob"]), rel=1e-4)
+    for matrix in found["attention"]:
+        row = why["row"]["layers"][matrix["layer"]]["heads"][matrix["head"]]
+        assert row == pytest.approx(matrix["weights"][why["row"]["index"]][: len(row)], abs=1e-5)
+
+
+def test_why_this_token_takes_no_second_pass(tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Subject, "run", lambda *_: pytest.fail("a second pass"))
+    for words in ((), ("--words",)):
+        found = here("-m", str(tiny), "--generated", "the fox", "-n", "4", "-t", "0", "--at", "0", *words)
+        assert found.code == 0 and found.out.decode().startswith("why “"), found.err
 
 
 def test_generated_rows_equal_those_of_one_pass(tiny: Path) -> None:
