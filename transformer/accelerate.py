@@ -25,7 +25,7 @@ def accelerate(model: Transformer, library: ctypes.CDLL) -> None:
         if isinstance(module, Linear):
             module.native = NativeMatrix(library, module.bias, numbers=module.weight)
         elif isinstance(module, Int8Linear):
-            module.native = NativeMatrix(library, module.bias, codes=module.codes, scales=module.scales)
+            module.native = NativeMatrix(library, module.bias, **module.matrix._asdict())
     if all(_fits(block, model.config) for block in model.blocks):
         structs = [_struct(block, model.config) for block in model.blocks]
         model.native = NativeBlocks(library, structs, list(model.parameters()))

@@ -1,9 +1,12 @@
-"""Matrices in eight bits: a row becomes 127 steps up and down, and the size of its step.
+"""Matrices in eight bits: codes from -128 to 127, and the size of a step, for a row or for some numbers of it.
 
-Weights only: what is multiplied with them stays as it is, so no row of a batch depends on its neighbours.
+`quantize_rows` makes such codes of any matrix; files may bring their own, which are kept as they are. Weights only:
+what is multiplied with them stays as it is, so no row of a batch depends on its neighbours.
 """
 
 from __future__ import annotations
+
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -17,49 +20,58 @@ from transformer.native import FEW, NativeMatrix
 BLOCK = 1 << 20  # numbers made of codes at once, few enough to stay in the processor's cache
 
 
+class Codes(NamedTuple):
+    """A matrix (N, K) whose rows consist of G groups: codes × the group's scale + its offset."""
+
+    codes: Tensor  # (N, K) int8
+    scales: Tensor  # (N, G)
+    offsets: Tensor | None = None  # (N, G)
+
+    def numbers(self) -> Tensor:
+        """The matrix itself, made anew each time."""
+        groups = self.codes.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1)) * self.scales[..., None]
+        return (groups if self.offsets is None else groups + self.offsets[..., None]).flatten(1)
+
+    def rows(self, start: int, stop: int) -> Codes:
+        return Codes(*(None if part is None else part[start:stop] for part in self))  # type: ignore[arg-type]
+
+
 class Int8Linear(nn.Module):
     """Stands in for a `Linear` or `Fused` of the same sections."""
 
     native: NativeMatrix | None = None
-    codes: Tensor
-    scales: Tensor
 
-    def __init__(self, codes: Tensor, scales: Tensor, bias: nn.Parameter | None, sections: dict[str, int]):
+    def __init__(self, matrix: Codes, bias: nn.Parameter | None, sections: dict[str, int]):
         super().__init__()
-        self.register_buffer("codes", codes)  # (N, K) int8
-        self.register_buffer("scales", scales)  # (N,)
-        self.bias, self.sections = bias, sections
+        self.matrix, self.bias, self.sections = matrix, bias, sections
 
     @property
     def weight(self) -> Tensor:
-        """The matrix itself, made anew each time."""
-        return self.codes.to(self.scales.dtype) * self.scales[:, None]
+        return self.matrix.numbers()
 
     def project(self, x: Tensor) -> tuple[Tensor, ...]:
         return self(x).split(tuple(self.sections.values()), dim=-1)
 
     def forward(self, x: Tensor) -> Tensor:
-        K = self.codes.shape[1]
+        (N, K), G = self.matrix.codes.shape, self.matrix.scales.shape[1]
         if self.native is not None and self.native.takes(x):
             return self.native(x)
         if x.requires_grad:
             return F.linear(x, self.weight, self.bias)
-        if x.numel() <= FEW * K and _torch_is_fast(x):
-            y = torch._weight_int8pack_mm(x.reshape(-1, K), self.codes, self.scales).view(*x.shape[:-1], -1)
+        if G == 1 and x.numel() <= FEW * K and _torch_is_fast(x):
+            codes, scales = self.matrix.codes, self.matrix.scales[:, 0]
+            y = torch._weight_int8pack_mm(x.reshape(-1, K), codes, scales).view(*x.shape[:-1], N)
         else:
-            y = self._block_by_block(x) * self.scales
+            some = max(1, BLOCK // K)
+            parts = (self.matrix.rows(start, start + some).numbers() for start in range(0, N, some))
+            y = torch.cat([F.linear(x, part.to(x.dtype)) for part in parts], dim=-1)
         return y if self.bias is None else y + self.bias
 
-    def _block_by_block(self, x: Tensor) -> Tensor:
-        rows = max(1, BLOCK // self.codes.shape[1])
-        return torch.cat([F.linear(x, codes.to(x.dtype)) for codes in self.codes.split(rows)], dim=-1)
 
-
-def quantize_rows(weight: Tensor) -> tuple[Tensor, Tensor]:
-    """weight (N, K) -> codes (N, K) and the step of each row (N,)"""
-    steps = weight.abs().amax(dim=1) / 127
-    codes = (weight / steps.where(steps > 0, 1.0)[:, None]).round_()
-    return codes.to(torch.int8), steps
+def quantize_rows(weight: Tensor) -> Codes:
+    """Of weight (N, K), each row in 127 steps up and down."""
+    steps = weight.abs().amax(dim=1, keepdim=True) / 127
+    return Codes((weight / steps.where(steps > 0, 1.0)).round_().to(torch.int8), steps)
 
 
 def matrices(model: nn.Module) -> dict[str, tuple[int, ...]]:
@@ -71,14 +83,14 @@ def matrices(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": tuple(linear.weight.shape) for name, linear in linears.items() if name not in narrow}
 
 
-def replace_matrix(model: nn.Module, name: str, codes: Tensor, scales: Tensor) -> None:
+def replace_matrix(model: nn.Module, name: str, matrix: Codes) -> None:
     """Puts an `Int8Linear` in the place of the module whose weight goes by that name."""
     place = name.removesuffix(".weight")
     parent, _, leaf = place.rpartition(".")
     linear = model.get_submodule(place)
     assert isinstance(linear, Linear)
     sections = linear.sections if isinstance(linear, Fused) else {}
-    setattr(model.get_submodule(parent), leaf, Int8Linear(codes, scales, linear.bias, sections))
+    setattr(model.get_submodule(parent), leaf, Int8Linear(matrix, linear.bias, sections))
 
 
 def _torch_is_fast(x: Tensor) -> bool:

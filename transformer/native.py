@@ -26,7 +26,10 @@ POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
 
 
 class Matrix(ctypes.Structure):
-    _fields_ = [(name, POINTER) for name in ("numbers", "codes", "scales", "bias")] + [("N", COUNT), ("K", COUNT)]
+    _fields_ = [
+        *((name, POINTER) for name in ("numbers", "codes", "scales", "offsets", "bias")),
+        *((name, COUNT) for name in ("N", "K", "group")),
+    ]
 
 
 class Block(ctypes.Structure):
@@ -51,12 +54,13 @@ class Pass(ctypes.Structure):
 class NativeMatrix:
     """The product with one matrix."""
 
-    def __init__(self, library: ctypes.CDLL, bias: Tensor | None, **weights: Tensor):
-        """`weights` are numbers (N, K), or codes (N, K) and scales (N,)."""
+    def __init__(self, library: ctypes.CDLL, bias: Tensor | None, **weights: Tensor | None):
+        """`weights` are numbers (N, K), or codes (N, K), scales (N, G) and, perhaps, offsets (N, G)."""
         self.library, self.kept = library, (bias, weights)  # what is pointed to must not go away
-        self.N, self.K = next(iter(weights.values())).shape
-        pointers = {name: tensor.data_ptr() for name, tensor in weights.items()}
-        self.struct = Matrix(**pointers, bias=pointer(bias), N=self.N, K=self.K)
+        (self.N, self.K), *scales = (tensor.shape for tensor in weights.values() if tensor is not None)
+        pointers = {name: pointer(tensor) for name, tensor in weights.items()}
+        group = self.K // scales[0][1] if scales else self.K
+        self.struct = Matrix(**pointers, bias=pointer(bias), N=self.N, K=self.K, group=group)
 
     def takes(self, x: Tensor) -> bool:
         return readable(x)

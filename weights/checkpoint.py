@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from transformer.config import Config
 from transformer.errors import InputError
+from weights.coded import codes_of, homes_of_codes, multiplied_as
 from weights.families.family import Family, unchanged
 from weights.families.registry import read_config, write_config
 from weights.memory import EightBits, Plain, Room, one_thread
@@ -94,11 +95,16 @@ def _least(config: Config) -> int:
 
 @one_thread()
 def load_model(
-    checkpoint: Checkpoint, dtype: torch.dtype | None = None, device: str = "cpu", quantize: bool = False
+    checkpoint: Checkpoint,
+    dtype: torch.dtype | None = None,
+    device: str = "cpu",
+    quantize: bool = False,
+    keep_codes: bool = False,
 ) -> Transformer:
     """The decoder with its weights, read some rows at a time and given back to the system at once.
 
-    `dtype` None keeps the precision of the file; `quantize` makes the matrices eight bits wide."""
+    `dtype` None keeps the precision of the file; `quantize` makes the matrices eight bits wide; `keep_codes` leaves
+    those as they are that the file has as codes."""
     import torch
 
     from transformer.int8 import matrices, replace_matrix
@@ -121,26 +127,32 @@ def load_model(
 
     room = Room(device)
     eight = {name: EightBits(room, shape) for name, shape in matrices(model).items()} if quantize else {}
+    coded = homes_of_codes(model, plan, known, stored, room) if keep_codes and not quantize else {}
     plain: dict[str, Plain] = {}
-    for theirs, ours, rule in plan:
-        sources = [stored[name].tensor() for name in theirs]
-        for name, tensor in zip(ours, rule.load(config, sources), strict=True):
+    for step in plan:
+        if multiplied_as(step.ours[0], known, config) in coded:
+            for name, codes in codes_of(step, config, stored):
+                coded[multiplied_as(name, known, config)].keep(known[name], codes)
+            if step.ours != ["embed.weight"]:  # which is looked up as well
+                continue
+        sources = [stored[name].tensor() for name in step.theirs]
+        for name, tensor in zip(step.ours, step.rule.load(config, sources), strict=True):
             parameter = known[name].parameter
             if parameter not in eight and parameter not in plain:
                 plain[parameter] = Plain(room, meta[parameter].shape, dtype or tensor.dtype)
             for start, rows in _in_blocks(tensor):
                 (eight.get(parameter) or plain[parameter]).write(known[name], start, rows)
-                if rule.load is unchanged:
-                    stored[theirs[0]].forget((start + len(rows)) / len(tensor))
-        for name in theirs:
+                if step.rule.load is unchanged:
+                    stored[step.theirs[0]].forget((start + len(rows)) / len(tensor))
+        for name in step.theirs:
             stored[name].forget()
     if quantize and config.tied:
         for start, rows in _in_blocks(plain["embed.weight"].tensor):
             eight["head.weight"].write(known["embed.weight"], start, rows)
     model.load_state_dict({name: home.tensor for name, home in plain.items()}, assign=True, strict=False)
     model.tie()
-    for name, home in eight.items():
-        replace_matrix(model, name, home.codes, home.scales)
+    for name, home in (eight | coded).items():
+        replace_matrix(model, name, home.matrix)
     return model.eval().requires_grad_(False)
 
 

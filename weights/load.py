@@ -39,6 +39,7 @@ class Loaded:
     sampling: dict[str, float]  # what the model itself recommends
     limit: int | None  # tokens to write, if the model recommends a number
     template: ChatTemplate | None
+    quantized: bool = False  # by us; a file may have eight bits or fewer of its own
     native: bool = False  # the compiled kernels run it
 
     @property
@@ -47,7 +48,8 @@ class Loaded:
         from transformer.int8 import Int8Linear
 
         dtype = str(self.model.embed.weight.dtype).removeprefix("torch.")
-        weights = "int8 weights, " if isinstance(self.model.head, Int8Linear) else ""
+        coded = any(isinstance(module, Int8Linear) for module in self.model.modules())
+        weights = "int8 weights, " if self.quantized else "the file's own codes, " if coded else ""
         return f"{weights}{dtype}{', compiled kernels' if self.native else ''}"
 
 
@@ -77,6 +79,8 @@ def resolve(name: str, search: str = "") -> Path:
 
 
 def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto", quantize: bool = False) -> Loaded:
+    import torch
+
     from transformer.accelerate import accelerate
 
     path = resolve(name, search)
@@ -84,8 +88,10 @@ def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto",
     target = pick_device(device)
     tokenizer = load_tokenizer(beside, checkpoint.config.vocab_size)
     settings = beside.generation_config
-    model = load_model(checkpoint, _dtype(checkpoint, dtype, target), target, quantize)
+    to = _dtype(checkpoint, dtype, target)
     library = find_native() if target == "cpu" else None
+    # Without the kernels a file's codes would become numbers at every product, which is slower than once for all.
+    model = load_model(checkpoint, to, target, quantize, keep_codes=library is not None and to is torch.float32)
     if library is not None:
         accelerate(model, library)
     return Loaded(
@@ -97,6 +103,7 @@ def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto",
         sampling=_sampling(settings),
         limit=settings.integer("max_new_tokens", None),
         template=_template(beside),
+        quantized=quantize,
         native=library is not None,
     )
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
+    from transformer.int8 import Codes
     from transformer.pieces import Piece
 
 SLAB = 1 << 26  # bytes taken from the system at once; what is never written costs nothing
@@ -69,15 +70,27 @@ class Plain:
 
 
 class EightBits:
-    """A matrix of which every row becomes codes and a scale as it comes in: it is never held in full precision."""
+    """A matrix of codes, filled piece by piece: it is never held in full precision."""
 
-    def __init__(self, room: Room, shape: tuple[int, ...]):
+    def __init__(self, room: Room, shape: tuple[int, ...], groups: int = 1, offset: bool = False):
         import torch
 
-        self.codes, self.scales = room.empty(shape, torch.int8), room.empty(shape[:1], torch.float32)
+        from transformer.int8 import Codes
+
+        scales = (shape[0], groups)
+        offsets = room.empty(scales, torch.float32).zero_() if offset else None
+        self.matrix = Codes(room.empty(shape, torch.int8), room.empty(scales, torch.float32), offsets)
 
     def write(self, piece: Piece, start: int, rows: Tensor) -> None:
+        """Numbers, which become codes as they come in."""
         from transformer.int8 import quantize_rows
 
         stop = start + len(rows)
-        piece.of(self.codes)[start:stop], piece.of(self.scales)[start:stop] = quantize_rows(rows.float())
+        codes, scales, _ = quantize_rows(rows.float())
+        piece.of(self.matrix.codes)[start:stop], piece.of(self.matrix.scales)[start:stop] = codes, scales
+
+    def keep(self, piece: Piece, matrix: Codes) -> None:
+        """Codes as a file has them, perhaps in larger groups."""
+        for home, values in zip(self.matrix, matrix, strict=True):
+            if home is not None and values is not None:
+                piece.of(home).copy_(values.repeat_interleave(home.shape[1] // values.shape[1], dim=1))

@@ -18,6 +18,8 @@ from weights.strict_json import MEGABYTE, parse_json
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from transformer.int8 import Codes
+
 ITEM_SIZES = {
     "F64": 8, "F32": 4, "F16": 2, "BF16": 2, "I64": 8, "I32": 4, "I16": 2, "I8": 1, "U8": 1, "BOOL": 1
 }  # fmt: skip
@@ -79,6 +81,11 @@ def _entry(path: Path, name: str, fields: Any, base: int) -> Entry:
     return Entry(dtype, shape, base + start, base + stop)
 
 
+class Grouping(NamedTuple):
+    group: int  # numbers that share a scale
+    offset: bool  # and an offset as well
+
+
 class TensorFile:
     """A safetensors file whose tensors, known from its header, are views of its memory map."""
 
@@ -99,6 +106,13 @@ class TensorFile:
             return torch.empty(entry.shape, dtype=dtype)
         return torch.frombuffer(self.memory, dtype=dtype, count=count, offset=entry.start).view(entry.shape)
 
+    def grouping(self, name: str) -> Grouping | None:
+        """How a tensor's numbers share scales, where it is stored as codes."""
+        return None
+
+    def codes(self, name: str) -> Codes:
+        raise AssertionError(f"{name} is not stored as codes")
+
     def forget(self, name: str, share: float = 1.0) -> None:
         """Gives the pages of a tensor, or of its first part, back once its numbers were copied elsewhere."""
         entry = self.entries[name]
@@ -118,8 +132,15 @@ class Stored(NamedTuple):
     def shape(self) -> tuple[int, ...]:
         return self.file.entries[self.name].shape
 
+    @property
+    def grouping(self) -> Grouping | None:
+        return self.file.grouping(self.name)
+
     def tensor(self) -> Tensor:
         return self.file.tensor(self.name)
+
+    def codes(self) -> Codes:
+        return self.file.codes(self.name)
 
     def forget(self, share: float = 1.0) -> None:
         self.file.forget(self.name, share)

@@ -9,36 +9,43 @@ from torch.nn import functional as F
 from tests.tiny import tiny_config, tiny_model
 from transformer.config import Experts
 from transformer.errors import InputError
-from transformer.int8 import Int8Linear, matrices, quantize_rows, replace_matrix
+from transformer.int8 import Codes, Int8Linear, matrices, quantize_rows, replace_matrix
 from transformer.model import Transformer
 
 
 def test_a_row_is_off_by_half_a_step_at_most() -> None:
     weight = torch.randn(20, 50, generator=torch.Generator().manual_seed(0)) * torch.logspace(-3, 3, 20)[:, None]
-    codes, steps = quantize_rows(weight)
+    matrix = quantize_rows(weight)
+    codes, steps, _ = matrix
     assert codes.dtype == torch.int8 and int(codes.abs().max()) == 127
-    assert bool(((codes * steps[:, None] - weight).abs() <= steps[:, None] * 0.5001).all())
+    assert bool(((matrix.numbers() - weight).abs() <= steps * 0.5001).all())
     assert bool((codes.abs().amax(1) == 127).all())  # every row uses all of its range
 
 
 def test_a_row_of_zeros_stays_one() -> None:
-    codes, steps = quantize_rows(torch.zeros(2, 4))
+    codes, steps, _ = quantize_rows(torch.zeros(2, 4))
     assert not codes.any() and not steps.any()
+
+
+def test_numbers_of_a_group_share_scale_and_offset() -> None:
+    codes = torch.tensor([[1, -2, 3, 4], [0, 5, -6, 7]], dtype=torch.int8)
+    matrix = Codes(codes, torch.tensor([[0.5, 2.0], [1.0, 10.0]]), torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
+    assert matrix.numbers().tolist() == [[0.5, -1.0, 7.0, 9.0], [-1.0, 4.0, -60.0, 70.0]]
+    assert matrix.rows(1, 2).numbers().tolist() == [[-1.0, 4.0, -60.0, 70.0]]
 
 
 def linear(bias: bool = True) -> Int8Linear:
     random = torch.Generator().manual_seed(0)
-    codes, steps = quantize_rows(torch.randn(33, 40, generator=random))
-    return Int8Linear(codes, steps, torch.nn.Parameter(torch.randn(33, generator=random)) if bias else None, {})
+    matrix = quantize_rows(torch.randn(33, 40, generator=random))
+    return Int8Linear(matrix, torch.nn.Parameter(torch.randn(33, generator=random)) if bias else None, {})
 
 
 @pytest.mark.parametrize("rows", [1, 8, 9, 100])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_a_product_is_that_of_the_matrix(rows: int, dtype: torch.dtype) -> None:
     part = linear().to(dtype)
-    part.codes = part.codes.to(torch.int8)
     x = torch.randn(2, rows, 40, dtype=dtype, generator=torch.Generator().manual_seed(1))
-    torch.testing.assert_close(part(x), F.linear(x, part.weight, part.bias), rtol=1e-5, atol=1e-4)
+    torch.testing.assert_close(part(x), F.linear(x, part.weight.to(dtype), part.bias), rtol=1e-5, atol=1e-4)
 
 
 def test_a_large_matrix_is_taken_block_by_block(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -66,7 +73,7 @@ def test_gradients_reach_what_came_before() -> None:
 def quantized(model: Transformer) -> Transformer:
     modules = dict(model.named_modules())
     for name in matrices(model):
-        replace_matrix(model, name, *quantize_rows(modules[name.removesuffix(".weight")].weight))
+        replace_matrix(model, name, quantize_rows(modules[name.removesuffix(".weight")].weight))
     return model
 
 

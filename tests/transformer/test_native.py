@@ -15,7 +15,7 @@ from transformer.accelerate import accelerate
 from transformer.cache import KVCache
 from transformer.config import Config, Experts, Layer, Norm, Rope
 from transformer.generate import Request, generate, new_cache, prefill, step
-from transformer.int8 import matrices, quantize_rows, replace_matrix
+from transformer.int8 import Codes, matrices, quantize_rows, replace_matrix
 from transformer.model import Transformer
 from transformer.native import NativeMatrix
 from transformer.sampling import Sampling
@@ -29,13 +29,25 @@ ROWS = (1, 2, 3, 4, 5, 6, 7, 8, 9, 11, 12, 64, 65)
 def test_products_are_those_of_torch(library: ctypes.CDLL, rows: int, N: int, K: int) -> None:
     random = torch.Generator().manual_seed(rows * N + K)
     x, weight = torch.randn(rows, K, generator=random), torch.randn(N, K, generator=random)
-    bias, (codes, scales) = torch.randn(N, generator=random), quantize_rows(weight)
+    bias, eight_bits = torch.randn(N, generator=random), quantize_rows(weight)
     for b in (None, bias):
         found = NativeMatrix(library, b, numbers=weight)(x)
         torch.testing.assert_close(found, F.linear(x, weight, b), rtol=1e-5, atol=1e-5 * K**0.5)
-        eight = NativeMatrix(library, b, codes=codes, scales=scales)(x)
-        wide = codes.float() * scales[:, None]
-        torch.testing.assert_close(eight, F.linear(x, wide, b), rtol=1e-5, atol=1e-5 * K**0.5)
+        eight = NativeMatrix(library, b, **eight_bits._asdict())(x)
+        torch.testing.assert_close(eight, F.linear(x, eight_bits.numbers(), b), rtol=1e-5, atol=1e-5 * K**0.5)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 8, 9, 64])
+@pytest.mark.parametrize(("K", "group"), [(32, 32), (64, 32), (48, 16), (256, 16), (576, 32), (12, 4)])
+@pytest.mark.parametrize("offset", [False, True])
+def test_products_with_codes_in_groups(library: ctypes.CDLL, rows: int, K: int, group: int, offset: bool) -> None:
+    random = torch.Generator().manual_seed(rows + K)
+    codes = torch.randint(-128, 128, (37, K), generator=random, dtype=torch.int8)
+    scales, offsets = torch.randn(2, 37, K // group, generator=random) / 128
+    matrix = Codes(codes, scales, offsets if offset else None)
+    x = torch.randn(rows, K, generator=random)
+    found = NativeMatrix(library, None, **matrix._asdict())(x)
+    torch.testing.assert_close(found, F.linear(x, matrix.numbers()), rtol=1e-5, atol=1e-5 * K**0.5)
 
 
 def test_a_product_keeps_the_shape_in_front(library: ctypes.CDLL) -> None:
@@ -86,8 +98,7 @@ CONFIGS = {
 def eight_bits(model: Transformer) -> Transformer:
     modules = dict(model.named_modules())
     for name in matrices(model):
-        codes, scales = quantize_rows(modules[name.removesuffix(".weight")].weight)
-        replace_matrix(model, name, codes, scales)
+        replace_matrix(model, name, quantize_rows(modules[name.removesuffix(".weight")].weight))
     return model
 
 

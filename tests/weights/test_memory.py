@@ -60,8 +60,8 @@ def test_loading_in_eight_bits_is_loading_and_rounding(tmp_path: Path, config: C
     found = {name: module for name, module in eight.named_modules() if isinstance(module, Int8Linear)}
     assert len(found) == 4 * len(config.layers) + 1
     for name, module in found.items():
-        codes, scales = quantize_rows(modules[name].weight)
-        assert torch.equal(module.codes, codes) and torch.equal(module.scales, scales)
+        codes, scales, _ = quantize_rows(modules[name].weight)
+        assert torch.equal(module.matrix.codes, codes) and torch.equal(module.matrix.scales, scales)
         assert module.bias is None or torch.equal(module.bias, modules[name].bias)
     assert torch.equal(eight.embed.weight, plain.embed.weight)
 

@@ -15,12 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from transformer.errors import InputError
-from weights.gguf.blocks import FORMATS, dequantize
+from weights.gguf.blocks import FORMATS, as_codes, dequantize
 from weights.strict_json import MEGABYTE
-from weights.tensorfile import NAME, Entry, TensorFile
+from weights.tensorfile import NAME, Entry, Grouping, TensorFile
 
 if TYPE_CHECKING:
     from torch import Tensor
+
+    from transformer.int8 import Codes
 
 STRING, ARRAY, BOOL = 8, 9, 7
 SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", BOOL: "?", 10: "Q", 11: "q", 12: "d"}
@@ -195,10 +197,18 @@ class GgufFile(TensorFile):
     """The tensors of a GGUF file in fp32: views of its memory map where stored so, else made when asked for."""
 
     def tensor(self, name: str) -> Tensor:
+        if self.entries[name].dtype == "F32":
+            return super().tensor(name)
+        return dequantize(self.entries[name].dtype, self._data(name), self.entries[name].shape)
+
+    def grouping(self, name: str) -> Grouping | None:
+        return FORMATS[self.entries[name].dtype].grouping
+
+    def codes(self, name: str) -> Codes:
+        return as_codes(self.entries[name].dtype, self._data(name), self.entries[name].shape)
+
+    def _data(self, name: str) -> Tensor:
         import torch
 
-        kind, shape, start, stop = self.entries[name]
-        if kind == "F32":
-            return super().tensor(name)
-        data = torch.frombuffer(self.memory, dtype=torch.uint8, count=stop - start, offset=start)
-        return dequantize(kind, data, shape)
+        _, _, start, stop = self.entries[name]
+        return torch.frombuffer(self.memory, dtype=torch.uint8, count=stop - start, offset=start)

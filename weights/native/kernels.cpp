@@ -68,14 +68,18 @@ static inline float sum(Floats v) {
 
 // ---- Products ---------------------------------------------------------------------------------------------------
 
-// A matrix of N rows and K columns: numbers, or codes with a scale for each row.
+// A matrix of N rows and K columns: numbers, or codes. A code stands for code · scale + offset, with one scale for each
+// `group` of numbers in a row, and as many offsets or none.
 struct Matrix {
     const float *numbers;
     const int8_t *codes;
-    const float *scales, *bias;
-    int64_t N, K;
+    const float *scales, *offsets, *bias;
+    int64_t N, K, group;
 
-    float finish(float product, int64_t n) const { return product * (scales ? scales[n] : 1) + (bias ? bias[n] : 0); }
+    bool row_by_row() const { return group == K && !offsets; }  // then a product can be scaled when it is done
+    float finish(float product, int64_t n) const {
+        return product * (codes && row_by_row() ? scales[n] : 1) + (bias ? bias[n] : 0);
+    }
 };
 
 // The stretch of n things that is this thread's.
@@ -111,23 +115,52 @@ static void row_product(const float *x, const Weight *w, int64_t K, float *sums)
     }
 }
 
+// The same with codes that become numbers group by group.
+template <int M>
+static void row_product(const float *x, const Matrix &w, int64_t n, float *sums) {
+    const int8_t *codes = w.codes + n * w.K;
+    Floats acc[M][2] = {};
+    for (int64_t k = 0, g = n * (w.K / w.group); k < w.K; k += w.group, g++) {
+        Floats scale = (Floats){} + w.scales[g], offset = (Floats){} + (w.offsets ? w.offsets[g] : 0);
+        __builtin_prefetch(codes + k + AHEAD);
+        int64_t i = k, last = k + w.group;
+        for (int u = 0; i + WIDTH <= last; i += WIDTH, u ^= 1) {
+            Floats weights = load(codes + i) * scale + offset;
+            for (int m = 0; m < M; m++) acc[m][u] += weights * load(x + m * w.K + i);
+        }
+        for (; i < last; i++)
+            for (int m = 0; m < M; m++) acc[m][0][0] += (codes[i] * scale[0] + offset[0]) * x[m * w.K + i];
+    }
+    for (int m = 0; m < M; m++) sums[m] = sum(acc[m][0] + acc[m][1]);
+}
+
 // A few rows of x: each thread reads its stretch of the weights from end to end.
 template <int M>
 static void product_of_few(const Matrix &w, const float *x, float *y, bool add) {
     Share share(w.N);
     for (int64_t n = share.first; n < share.last; n++) {
         float sums[M];
-        if (w.codes) row_product<M>(x, w.codes + n * w.K, w.K, sums);
-        else row_product<M>(x, w.numbers + n * w.K, w.K, sums);
+        if (!w.codes) row_product<M>(x, w.numbers + n * w.K, w.K, sums);
+        else if (w.row_by_row()) row_product<M>(x, w.codes + n * w.K, w.K, sums);
+        else row_product<M>(x, w, n, sums);
         for (int m = 0; m < M; m++) y[m * w.N + n] = w.finish(sums[m], n) + (add ? y[m * w.N + n] : 0);
     }
 }
 
-// WIDE rows of weights side by side, number by number, so that one number of x meets them all at once.
-template <typename Weight>
-static void pack(const Weight *w, int64_t rows, int64_t K, float *panel) {
-    for (int64_t n = 0; n < WIDE; n++)
-        for (int64_t k = 0; k < K; k++) panel[k * WIDE + n] = n < rows ? (float)w[n * K + k] : 0;
+// WIDE rows of weights from row n on, side by side, number by number, so that one number of x meets them all at once.
+static void pack(const Matrix &w, int64_t n, float *panel) {
+    for (int64_t r = 0; r < WIDE; r++) {
+        if (n + r >= w.N)
+            for (int64_t k = 0; k < w.K; k++) panel[k * WIDE + r] = 0;
+        else if (!w.codes)
+            for (int64_t k = 0; k < w.K; k++) panel[k * WIDE + r] = w.numbers[(n + r) * w.K + k];
+        else if (w.row_by_row())
+            for (int64_t k = 0; k < w.K; k++) panel[k * WIDE + r] = w.codes[(n + r) * w.K + k];
+        else
+            for (int64_t k = 0, g = (n + r) * (w.K / w.group); k < w.K; k += w.group, g++)
+                for (int64_t i = k; i < k + w.group; i++)
+                    panel[i * WIDE + r] = w.codes[(n + r) * w.K + i] * w.scales[g] + (w.offsets ? w.offsets[g] : 0);
+    }
 }
 
 // TALL rows of x against a panel; the first `done` of them are not written.
@@ -153,11 +186,7 @@ static void product_of_many(const Matrix &w, const float *x, int64_t M, float *y
     int64_t near = std::max<int64_t>(1, NEAR / (w.K * WIDE)), size = w.K * WIDE;
     for (int64_t first = share.first; first < share.last; first += near) {
         int64_t count = std::min(near, share.last - first);
-        for (int64_t p = 0; p < count; p++) {
-            int64_t n = (first + p) * WIDE, rows = std::min<int64_t>(WIDE, w.N - n);
-            if (w.codes) pack(w.codes + n * w.K, rows, w.K, panels + p * size);
-            else pack(w.numbers + n * w.K, rows, w.K, panels + p * size);
-        }
+        for (int64_t p = 0; p < count; p++) pack(w, (first + p) * WIDE, panels + p * size);
         for (int64_t next = 0; next < M; next += TALL) {
             int64_t m = std::min(next, M - TALL);  // the last ones take some rows along that are done already
             for (int64_t p = 0; p < count; p++)
@@ -298,13 +327,8 @@ static void attend(const float *q, const float *k, const float *v, int64_t keys,
     std::fill(y, y + Q * D, 0.0f);
     for (; keys > 0; keys -= SPAN, k += SPAN * D, v += SPAN * D) {
         int64_t count = std::min(keys, SPAN), j = 0, d = 0;
-        for (; j + 4 <= count; j += 4) {
-            for (int64_t ahead = 0; ahead < 4 * D; ahead += LINE / 4) {
-                __builtin_prefetch(v + j * D + ahead);
-                __builtin_prefetch((const char *)(k + j * D + ahead) + AHEAD);
-            }
+        for (; j + 4 <= count; j += 4)
             scores_of<Q, 4>(q, k + j * D, D, scale, (float(*)[SPAN + WIDTH])(weights[0] + j));
-        }
         for (; j < count; j++) scores_of<Q, 1>(q, k + j * D, D, scale, (float(*)[SPAN + WIDTH])(weights[0] + j));
         for (int i = 0; i < Q; i++) shrink[i] = softmax[i].add(weights[i], count);
         for (; d + 4 * WIDTH <= D; d += 4 * WIDTH) add_values<Q, 4>(weights, v + d, count, D, shrink, y + d);

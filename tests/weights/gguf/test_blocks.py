@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from weights.gguf.blocks import FORMATS, dequantize
+from weights.gguf.blocks import FORMATS, as_codes, dequantize
 
 
 def half(block: bytes, at: int) -> float:
@@ -115,7 +115,7 @@ def test_the_reference_knows_every_format() -> None:
 
 @pytest.mark.parametrize("name", FORMATS)
 def test_numbers_are_those_of_the_definition(name: str) -> None:
-    width, size, _ = FORMATS[name]
+    width, size, grouping, _ = FORMATS[name]
     count = 24
     data = torch.randint(0, 256, (count, size), dtype=torch.uint8, generator=torch.Generator().manual_seed(3))
     if name in ("F32", "F16", "BF16"):
@@ -130,6 +130,11 @@ def test_numbers_are_those_of_the_definition(name: str) -> None:
     assert found.dtype == torch.float32
     scale = max(float(expected.abs().max()), 1.0)
     torch.testing.assert_close(found.double().view(count, width), expected, rtol=3e-7, atol=1e-6 * scale)
+    if grouping is not None:
+        codes = as_codes(name, data.flatten(), (4, count // 4 * width))
+        assert torch.equal(codes.numbers(), found)
+        assert codes.scales.shape[1] == found.shape[1] // grouping.group
+        assert (codes.offsets is not None) == grouping.offset
 
 
 def test_many_blocks_are_made_chunk_by_chunk(monkeypatch: pytest.MonkeyPatch) -> None:
