@@ -114,7 +114,7 @@ def _train(run: Run, given: dict[str, Any], world: World) -> int:
     search = os.environ.get("TFM_PATH", "")
     with run.lock() if world.first else nullcontext():
         if world.first:
-            again = run.exists() and os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
+            again = run.exists() and world.restarted
             plan = run.plan() if again else resumed(run, given) if given["resume"] else planned(run, given, view)
             prepare(run, plan, view, search)
         world.wait()

@@ -6,17 +6,22 @@ torchrun starts the processes and says who each is; without it there is one, and
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from datetime import timedelta
+from uuid import uuid4
 
 import torch
 from torch import Tensor, distributed, nn
+from torch.distributed.distributed_c10d import PrefixStore, Store
 from torch.distributed.fsdp import fully_shard
+from torch.distributed.rendezvous import rendezvous
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.nn.parallel import DistributedDataParallel
 
+from transformer.errors import EnvironmentFailed
 from transformer.model import Transformer
 
 PATIENCE = timedelta(days=1)  # with the one process that reads the text while the others wait
@@ -26,6 +31,7 @@ PATIENCE = timedelta(days=1)  # with the one process that reads the text while t
 class World:
     rank: int = 0
     size: int = 1
+    restarted: bool = False  # by torchrun, because a process died
 
     @property
     def first(self) -> bool:
@@ -66,11 +72,39 @@ def join() -> Iterator[World]:
         return
     if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    distributed.init_process_group("cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo")
+    shared, rank, size = next(rendezvous("env://"))
+    store = _of_this_start(shared, rank, size)
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    distributed.init_process_group(backend, store=store, rank=rank, world_size=size)
+    starts = shared.add("starts", 1 if rank == 0 else 0)
+    restarted = starts > 1 or os.environ.get("TORCHELASTIC_RESTART_COUNT", "0") != "0"
     try:
-        yield World(distributed.get_rank(), distributed.get_world_size())
+        yield World(rank, size, restarted)
+    except RuntimeError as error:
+        if isinstance(error, distributed.DistError) or "gloo/transport" in str(error):
+            raise EnvironmentFailed(f"process {rank} lost the others: {error}") from None
+        raise
     finally:
         distributed.destroy_process_group()
+
+
+def _of_this_start(store: Store, rank: int, size: int) -> Store:
+    """A part of torchrun's store that no earlier process has written to.
+
+    The store outlives the processes, and who finds the address of a dead one there waits for it in vain. The number
+    of restarts cannot tell them apart, since each machine counts its own. So the first process gives the start a
+    name, and the others believe a name that comes together with one they have just made up themselves."""
+    mine = uuid4().hex
+    store.set(f"name {rank}", mine)
+    if rank == 0:
+        while store.add(f"known {mine}", 0) < size - 1:
+            store.set("names", " ".join(store.get(f"name {i}").decode() for i in range(size)))
+            time.sleep(0.02)
+        return PrefixStore(mine, store)
+    while mine not in (names := store.get("names").decode().split()):
+        time.sleep(0.02)
+    store.add(f"known {names[0]}", 1)
+    return PrefixStore(names[0], store)
 
 
 def spread(model: Transformer, world: World, shard: bool) -> nn.Module:

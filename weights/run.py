@@ -191,13 +191,11 @@ class Metrics:
         kept = [row for row in rows if row["step"] < step or (row["step"] == step and "loss" in row)]
         with _trouble(path):
             replace_file(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
-            self.file = path.open("a")
         self.path = path
 
     def write(self, row: dict[str, Any]) -> None:
-        with _trouble(self.path):
-            self.file.write(json.dumps(row) + "\n")
-            self.file.flush()
+        with _trouble(self.path), self.path.open("a") as file:
+            file.write(json.dumps(row) + "\n")
 
 
 def read_metrics(path: Path) -> list[dict[str, Any]]:

@@ -8,6 +8,7 @@ import pty
 import re
 import shutil
 import signal
+import time
 from pathlib import Path
 from typing import Any
 
@@ -51,8 +52,10 @@ def metrics(run: Path) -> list[dict[str, Any]]:
 
 def wait_for_step(running: Running, run: Path, step: int) -> None:
     """Reads what the process says until its log has a step; an end before that fails."""
-    while f'"step": {step},' not in ((run / "metrics.jsonl").read_text() if (run / "metrics.jsonl").exists() else ""):
+    log = run / "metrics.jsonl"
+    while not log.exists() or f'"step": {step},' not in log.read_text():
         assert os.waitpid(running.pid, os.WNOHANG) == (0, 0), running.err.read()
+        time.sleep(0.01)  # leaves the core to it
 
 
 def test_a_run_is_a_model_for_us_and_for_transformers(trained: Path) -> None:

@@ -184,7 +184,6 @@ def test_metrics_after_the_checkpoint_are_cut(tmp_path: Path) -> None:
     assert read_metrics(path) == rows[:2]  # the evaluation of step 1 is done again
     metrics.write({"step": 1, "valid_bpb": 2.4})
     assert read_metrics(path)[-1] == {"step": 1, "valid_bpb": 2.4}
-    metrics.file.close()
 
 
 def test_a_directory_that_cannot_be_made(tmp_path: Path) -> None:
