@@ -141,10 +141,11 @@ def _styled(cell: Cell | str) -> Text:
 
 
 def _heat(heat: float) -> Style:
-    """A background between cold and hot, and writing that stands out from it."""
+    """A background between cold and hot, and writing that stands out from it. A figure has colours of its own."""
     at = min(max(heat, 0.0), 1.0) ** 0.5  # most weights are small: give them the larger part of the scale
     red, green, blue = (round(c + (h - c) * at) for c, h in zip(COLD, HOT, strict=True))
-    return Style.parse(f"{'black' if at > 0.55 else 'white'} on rgb({red},{green},{blue})")
+    colours = Style.parse(f"{'black' if at > 0.55 else 'white'} on rgb({red},{green},{blue})")
+    return colours + Style.from_meta({"heat": at})
 
 
 def fit(text: str, width: int) -> str:

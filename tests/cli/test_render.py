@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import io
+from pathlib import Path
 from xml.etree import ElementTree
 
 import pytest
@@ -101,20 +102,39 @@ def test_csv_quotes_and_keeps_every_field() -> None:
     assert stream.getvalue() == 'a,b,c\n"x,""y""\n",,\n1,,0.5\n'
 
 
-def test_a_figure_is_a_whole_svg_that_asks_nobody_for_anything(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def drawn(path: Path, *tables: Table) -> tuple[str, list[tuple[str, dict[str, str]]]]:
+    """A figure's text, and what is in it: the tag and attributes of every shape, a text's under its words."""
+    write_svg(path, tables, 40, "a & b")
+    text = path.read_text(encoding="utf-8")
+    nodes = list(ElementTree.fromstring(text))
+    return text, [(node.text or node.tag.partition("}")[2], dict(node.attrib)) for node in nodes]
+
+
+def test_a_figure_is_a_whole_svg_that_asks_nobody_for_anything(tmp_path: Path) -> None:
     rows = [[Cell("苹果 <&>", style="bold"), Cell(".50", heat=0.5)], ["x", Cell("y", style="dim")]]
-    write_svg(tmp_path / "f.svg", [Table("title <b>", [Column("a"), Column("b")], rows)], 40, "a & b")
-    text = (tmp_path / "f.svg").read_text(encoding="utf-8")
-    tree = ElementTree.fromstring(text)
+    text, nodes = drawn(tmp_path / "f.svg", Table("title <b>", [Column("a"), Column("b")], rows))
     assert text.count("http") == 1 and 'xmlns="http://www.w3.org/2000/svg"' in text
     assert not any(word in text for word in ("@font-face", "url(", "<script", "href"))
-    words = ["".join(node.itertext()) for node in tree.iter("{http://www.w3.org/2000/svg}text")]
-    assert any("苹果 <&>" in word for word in words) and "title <b>" in words
-    widths = {node.text: float(node.get("textLength", 0)) for node in tree.iter("{http://www.w3.org/2000/svg}text")}
-    assert widths["title <b>"] == pytest.approx(9 * 8.4)
-    assert next(w for t, w in widths.items() if t and "苹果" in t) == pytest.approx(8 * 8.4)
+    assert {"title", "<b>", "苹果", "<&>", ".50", "x", "y"} <= {name for name, _ in nodes}
 
 
-def test_a_figure_that_cannot_be_written_is_an_error_of_input(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_a_figure_keeps_the_columns_of_a_terminal(tmp_path: Path) -> None:
+    rows = [["苹果 <&>", ".50"], ["x", "y"]]
+    places = dict(drawn(tmp_path / "f.svg", Table("", [Column("a"), Column("b")], rows))[1])
+    x = {name: (float(places[name]["x"]) - 16) / 8.4 for name in ("苹果", "<&>", ".50", "x", "y")}
+    assert x == pytest.approx({"苹果": 0, "<&>": 5, ".50": 10, "x": 0, "y": 10})
+    assert float(places["苹果"]["textLength"]) == pytest.approx(4 * 8.4)
+
+
+def test_bars_and_warmth_are_shapes(tmp_path: Path) -> None:
+    _, nodes = drawn(tmp_path / "f.svg", Table("", [Column("a")], [["██▌"], ["▁█"], [Cell("1", heat=1.0)]]))
+    _paper, rule, long, low, high, warm = [shape for name, shape in nodes if name == "rect"]
+    assert rule["height"] == "1"
+    assert float(long["width"]) == pytest.approx(2.5 * 8.4)
+    assert float(high["height"]) == pytest.approx(8 * float(low["height"]))
+    assert warm["fill"] == "#f59e28" and not any("█" in name for name, _ in nodes)
+
+
+def test_a_figure_that_cannot_be_written_is_an_error_of_input(tmp_path: Path) -> None:
     with pytest.raises(InputError, match="No such file"):
         write_svg(tmp_path / "nowhere" / "f.svg", [], 40, "")

@@ -10,6 +10,7 @@ import torch
 from transformer.recording import Observer, Rows, show
 
 JOINERS = "\u200d\ufe0e\ufe0f"  # zero-width joiner, variation selectors
+FLAG_LETTERS = frozenset(map(chr, range(0x1F1E6, 0x1F200)))
 SCRIPTS_WITHOUT_SPACES = ("CJK", "HIRAGANA", "KATAKANA", "IDEOGRAPHIC")
 
 
@@ -44,7 +45,7 @@ def _continues(text: str, at: int, character: str) -> bool:
     if at == 0:
         return False
     before, after = text[at - 1], text[at + 1 : at + 2]
-    if _extends(character) or before == JOINERS[0]:
+    if _extends(character) or before == JOINERS[0] or _ends_flag(text, at):
         return True
     if before.isspace():
         return True
@@ -60,6 +61,14 @@ def _extends(character: str) -> bool:
     return (
         character in JOINERS or unicodedata.category(character)[0] == "M" or "\U0001f3fb" <= character <= "\U0001f3ff"
     )
+
+
+def _ends_flag(text: str, at: int) -> bool:
+    """A flag is two letters of an alphabet of its own; of more in a row, the first two belong together."""
+    before = at
+    while before and text[before - 1] in FLAG_LETTERS:
+        before -= 1
+    return text[at] in FLAG_LETTERS and (at - before) % 2 == 1
 
 
 def _is_letter(character: str) -> bool:

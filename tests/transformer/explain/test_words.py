@@ -28,6 +28,7 @@ def merged(text: str) -> list[str]:
         ("我吃了 apple。", ["我", "吃", "了", " apple", "。"]),
         ("e\u0301te\u0301 x", ["e\u0301te\u0301", " x"]),
         ("👩‍👩‍👧 👍🏽!", ["👩‍👩‍👧", " 👍🏽", "!"]),
+        ("a🇩🇪🇫🇷 🇮", ["a", "🇩🇪", "🇫🇷", " 🇮"]),
         ("a  b\n\nc", ["a", "  b", "\n\nc"]),
         ("naïve snake_case", ["naïve", " snake", "_", "case"]),
     ],
