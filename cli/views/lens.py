@@ -12,6 +12,7 @@ from transformer.explain.lens import Lens
 
 SHOWN = 5
 NAME = 8  # columns of a predicted token
+TINY = 0.00095  # a probability that would not show
 
 
 class LensView(View):
@@ -78,9 +79,11 @@ class LensView(View):
         return [self._one() if len(self.rows) == 1 else self._many()]
 
     def _actual(self, depth: int, place: int) -> str:
+        """Rank and probability of the token that follows; what is next to nothing is left to the rank."""
         if self._following(place) is None:
             return ""
-        return f"#{int(self.lens.actual_rank[depth, place])} {percent(float(self.lens.actual_p[depth, place]))}"
+        rank, p = int(self.lens.actual_rank[depth, place]), float(self.lens.actual_p[depth, place])
+        return f"#{rank} {percent(p)}" if p >= TINY else f"#{rank}"
 
     def _many(self) -> Table:
         subject = self.subject
