@@ -28,7 +28,8 @@ def accelerate(model: Transformer, library: ctypes.CDLL) -> None:
             module.native = NativeMatrix(library, module.bias, **module.matrix._asdict())
     if all(_fits(block, model.config) for block in model.blocks):
         structs = [_struct(block, model.config) for block in model.blocks]
-        model.native = NativeBlocks(library, structs, list(model.parameters()))
+        most = min(m.native.most for m in model.blocks.modules() if isinstance(m, Linear | Int8Linear) and m.native)
+        model.native = NativeBlocks(library, structs, most, list(model.parameters()))
 
 
 def _fits(block: nn.Module, config: Config) -> bool:

@@ -7,6 +7,8 @@ an input and does its own work otherwise: nothing needs the library, and tests h
 from __future__ import annotations
 
 import ctypes
+from functools import cache
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from transformer.position import Rotation
 
 FEW = 8  # rows up to which a product is bound by reading weights
+MANY = 1 << 20
 SPAN = 256  # keys that attention takes at once
 MULTIPLE = 16  # of numbers that a head must have: the widest register
 
@@ -60,10 +63,13 @@ class NativeMatrix:
         (self.N, self.K), *scales = (tensor.shape for tensor in weights.values() if tensor is not None)
         pointers = {name: pointer(tensor) for name, tensor in weights.items()}
         group = self.K // scales[0][1] if scales else self.K
+        by_rows = bool(scales) and group == self.K and weights.get("offsets") is None
+        # Many rows are multiplied in whole numbers, or by a product that torch brings.
+        self.most = MANY if by_rows or sgemm(library).value else FEW
         self.struct = Matrix(**pointers, bias=pointer(bias), N=self.N, K=self.K, group=group)
 
     def takes(self, x: Tensor) -> bool:
-        return readable(x)
+        return readable(x) and x.numel() <= self.most * self.K
 
     def __call__(self, x: Tensor) -> Tensor:
         """x (..., K) -> (..., N)"""
@@ -76,13 +82,13 @@ class NativeMatrix:
 class NativeBlocks:
     """All blocks of a decoder, one after the other."""
 
-    def __init__(self, library: ctypes.CDLL, blocks: list[Block], kept: Any):
-        self.library, self.kept = library, kept
+    def __init__(self, library: ctypes.CDLL, blocks: list[Block], most: int, kept: Any):
+        self.library, self.most, self.kept = library, most, kept
         self.count, self.blocks = len(blocks), (Block * len(blocks))(*blocks)
 
     def takes(self, x: Tensor, step: Step, tap: Tap) -> bool:
         """Whether nobody watches."""
-        return tap is FUSED and readable(x) and readable(step.cache.keys[0])
+        return tap is FUSED and readable(x) and readable(step.cache.keys[0]) and x.shape[:2].numel() <= self.most
 
     def __call__(self, x: Tensor, step: Step, rotation: Rotation | None) -> Tensor:
         """x (B, T, C), which becomes the output."""
@@ -116,7 +122,23 @@ def declare(library: ctypes.CDLL) -> ctypes.CDLL:
     library.tfm_linear.argtypes = [POINTER, POINTER, POINTER, COUNT, ctypes.c_int]
     library.tfm_blocks.argtypes = [POINTER, COUNT, POINTER, POINTER, ctypes.c_int]
     library.tfm_linear.restype = library.tfm_blocks.restype = None
+    sgemm(library).value = _torch_sgemm()
     return library
+
+
+def sgemm(library: ctypes.CDLL) -> ctypes.c_void_p:
+    """The library's pointer to a BLAS product in fp32."""
+    return ctypes.c_void_p.in_dll(library, "tfm_sgemm")
+
+
+@cache
+def _torch_sgemm() -> int | None:
+    """MKL's product for many rows is hard to better, and a torch built with it lets others call it."""
+    try:
+        torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(torch_cpu.sgemm_, POINTER).value if torch.backends.mkl.is_available() else None
+    except (OSError, AttributeError):
+        return None
 
 
 def readable(x: Tensor) -> bool:

@@ -5,214 +5,7 @@
 // plain pointers: no headers of torch are needed, and none of its versions is. Threads come from the OpenMP runtime
 // that torch has already loaded.
 
-#include <algorithm>
-#include <cmath>
-#include <cstdint>
-#include <cstring>
-#include <memory>
-#include <omp.h>
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
-#if defined(__AVX512F__)
-constexpr int WIDTH = 16;  // numbers a register
-constexpr int TALL = 8;    // rows of x whose sums fit into the registers, each two wide
-#else
-constexpr int WIDTH = 8;
-constexpr int TALL = 6;
-#endif
-constexpr int WIDE = 2 * WIDTH;
-constexpr int64_t FEW = 8;       // rows of x up to which a product is bound by reading weights
-constexpr int64_t NEAR = 65536;  // numbers that stay in the cache of one core
-constexpr int64_t AHEAD = 4096;  // bytes: how far memory is asked for before it is needed
-constexpr int64_t LINE = 64;     // bytes that memory gives at once
-constexpr int64_t SPAN = 256;    // keys taken at once: with their values they stay in the cache of one core
-
-typedef float Floats __attribute__((vector_size(4 * WIDTH)));
-typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
-
-static inline Floats load(const float *p) {
-    Floats v;
-    memcpy(&v, p, sizeof v);
-    return v;
-}
-
-static inline Floats load(const int8_t *p) {
-#if defined(__AVX512F__)
-    return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
-#elif defined(__AVX2__)
-    return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
-#else
-    Floats v;
-    for (int i = 0; i < WIDTH; i++) v[i] = p[i];
-    return v;
-#endif
-}
-
-static inline void store(float *p, Floats v) { memcpy(p, &v, sizeof v); }
-
-static inline float sum(Floats v) {
-#if defined(__AVX512F__)
-    return _mm512_reduce_add_ps((__m512)v);
-#elif defined(__AVX2__)
-    __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
-    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
-    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
-#else
-    float s = 0;
-    for (int i = 0; i < WIDTH; i++) s += v[i];
-    return s;
-#endif
-}
-
-// ---- Products ---------------------------------------------------------------------------------------------------
-
-// A matrix of N rows and K columns: numbers, or codes. A code stands for code · scale + offset, with one scale for each
-// `group` of numbers in a row, and as many offsets or none.
-struct Matrix {
-    const float *numbers;
-    const int8_t *codes;
-    const float *scales, *offsets, *bias;
-    int64_t N, K, group;
-
-    bool row_by_row() const { return group == K && !offsets; }  // then a product can be scaled when it is done
-    float finish(float product, int64_t n) const {
-        return product * (codes && row_by_row() ? scales[n] : 1) + (bias ? bias[n] : 0);
-    }
-};
-
-// The stretch of n things that is this thread's.
-struct Share {
-    int64_t first, last;
-    explicit Share(int64_t n) {
-        int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
-        first = n * part / parts, last = n * (part + 1) / parts;
-    }
-};
-
-// One row of weights against M rows of x. U registers a row keep several additions under way at once.
-template <int M, typename Weight>
-static void row_product(const float *x, const Weight *w, int64_t K, float *sums) {
-    constexpr int U = M < 8 ? 8 / M : 1;
-    constexpr int64_t step = U * WIDTH;
-    Floats acc[M][U] = {};
-    int64_t k = 0;
-    for (; k + step <= K; k += step) {
-        if (sizeof(Weight) == 1)  // wider ones come in time by themselves
-            for (int64_t byte = 0; byte < step; byte += LINE) __builtin_prefetch((const char *)(w + k) + AHEAD + byte);
-        for (int u = 0; u < U; u++) {
-            Floats weights = load(w + k + u * WIDTH);
-            for (int m = 0; m < M; m++) acc[m][u] += weights * load(x + m * K + k + u * WIDTH);
-        }
-    }
-    for (; k + WIDTH <= K; k += WIDTH)
-        for (int m = 0; m < M; m++) acc[m][0] += load(w + k) * load(x + m * K + k);
-    for (int m = 0; m < M; m++) {
-        for (int u = 1; u < U; u++) acc[m][0] += acc[m][u];
-        sums[m] = sum(acc[m][0]);
-        for (int64_t rest = k; rest < K; rest++) sums[m] += (float)w[rest] * x[m * K + rest];
-    }
-}
-
-// The same with codes that become numbers group by group.
-template <int M>
-static void row_product(const float *x, const Matrix &w, int64_t n, float *sums) {
-    const int8_t *codes = w.codes + n * w.K;
-    Floats acc[M][2] = {};
-    for (int64_t k = 0, g = n * (w.K / w.group); k < w.K; k += w.group, g++) {
-        Floats scale = (Floats){} + w.scales[g], offset = (Floats){} + (w.offsets ? w.offsets[g] : 0);
-        __builtin_prefetch(codes + k + AHEAD);
-        int64_t i = k, last = k + w.group;
-        for (int u = 0; i + WIDTH <= last; i += WIDTH, u ^= 1) {
-            Floats weights = load(codes + i) * scale + offset;
-            for (int m = 0; m < M; m++) acc[m][u] += weights * load(x + m * w.K + i);
-        }
-        for (; i < last; i++)
-            for (int m = 0; m < M; m++) acc[m][0][0] += (codes[i] * scale[0] + offset[0]) * x[m * w.K + i];
-    }
-    for (int m = 0; m < M; m++) sums[m] = sum(acc[m][0] + acc[m][1]);
-}
-
-// A few rows of x: each thread reads its stretch of the weights from end to end.
-template <int M>
-static void product_of_few(const Matrix &w, const float *x, float *y, bool add) {
-    Share share(w.N);
-    for (int64_t n = share.first; n < share.last; n++) {
-        float sums[M];
-        if (!w.codes) row_product<M>(x, w.numbers + n * w.K, w.K, sums);
-        else if (w.row_by_row()) row_product<M>(x, w.codes + n * w.K, w.K, sums);
-        else row_product<M>(x, w, n, sums);
-        for (int m = 0; m < M; m++) y[m * w.N + n] = w.finish(sums[m], n) + (add ? y[m * w.N + n] : 0);
-    }
-}
-
-// WIDE rows of weights from row n on, side by side, number by number, so that one number of x meets them all at once.
-static void pack(const Matrix &w, int64_t n, float *panel) {
-    for (int64_t r = 0; r < WIDE; r++) {
-        if (n + r >= w.N)
-            for (int64_t k = 0; k < w.K; k++) panel[k * WIDE + r] = 0;
-        else if (!w.codes)
-            for (int64_t k = 0; k < w.K; k++) panel[k * WIDE + r] = w.numbers[(n + r) * w.K + k];
-        else if (w.row_by_row())
-            for (int64_t k = 0; k < w.K; k++) panel[k * WIDE + r] = w.codes[(n + r) * w.K + k];
-        else
-            for (int64_t k = 0, g = (n + r) * (w.K / w.group); k < w.K; k += w.group, g++)
-                for (int64_t i = k; i < k + w.group; i++)
-                    panel[i * WIDE + r] = w.codes[(n + r) * w.K + i] * w.scales[g] + (w.offsets ? w.offsets[g] : 0);
-    }
-}
-
-// TALL rows of x against a panel; the first `done` of them are not written.
-static void panel_product(const Matrix &w, const float *x, const float *panel, int64_t n, int64_t done, float *y,
-                          bool add) {
-    Floats left[TALL] = {}, right[TALL] = {};
-    for (int64_t k = 0; k < w.K; k++)
-        for (int r = 0; r < TALL; r++) {
-            left[r] += x[r * w.K + k] * load(panel + k * WIDE);
-            right[r] += x[r * w.K + k] * load(panel + k * WIDE + WIDTH);
-        }
-    for (int r = done; r < TALL; r++) {
-        float sums[WIDE];
-        store(sums, left[r]), store(sums + WIDTH, right[r]);
-        for (int64_t c = 0; c < std::min<int64_t>(WIDE, w.N - n); c++)
-            y[r * w.N + n + c] = w.finish(sums[c], n + c) + (add ? y[r * w.N + n + c] : 0);
-    }
-}
-
-// Many rows of x: some panels stay near while all of x passes by.
-static void product_of_many(const Matrix &w, const float *x, int64_t M, float *y, bool add, float *panels) {
-    Share share((w.N + WIDE - 1) / WIDE);
-    int64_t near = std::max<int64_t>(1, NEAR / (w.K * WIDE)), size = w.K * WIDE;
-    for (int64_t first = share.first; first < share.last; first += near) {
-        int64_t count = std::min(near, share.last - first);
-        for (int64_t p = 0; p < count; p++) pack(w, (first + p) * WIDE, panels + p * size);
-        for (int64_t next = 0; next < M; next += TALL) {
-            int64_t m = std::min(next, M - TALL);  // the last ones take some rows along that are done already
-            for (int64_t p = 0; p < count; p++)
-                panel_product(w, x + m * w.K, panels + p * size, (first + p) * WIDE, next - m, y + m * w.N, add);
-        }
-    }
-}
-
-static int64_t panels_size(int64_t M, int64_t K) { return M <= FEW ? 0 : std::max<int64_t>(NEAR, K * WIDE); }
-
-// y (M, N) = w · x (M, K), added to what y holds if `add`. Called by all threads of a team, each with its own panels;
-// nobody may read y before all are done.
-static void product(const Matrix &w, const float *x, int64_t M, float *y, bool add, float *panels) {
-    switch (M) {
-        case 1: product_of_few<1>(w, x, y, add); break;
-        case 2: product_of_few<2>(w, x, y, add); break;
-        case 3: product_of_few<3>(w, x, y, add); break;
-        case 4: product_of_few<4>(w, x, y, add); break;
-        case 5: product_of_few<5>(w, x, y, add); break;
-        case 6: product_of_few<6>(w, x, y, add); break;
-        case 7: product_of_few<7>(w, x, y, add); break;
-        case 8: product_of_few<8>(w, x, y, add); break;
-        default: product_of_many(w, x, M, y, add, panels);
-    }
-#pragma omp barrier
-}
+#include "products.h"
 
 // ---- The parts between them -------------------------------------------------------------------------------------
 
@@ -383,20 +176,20 @@ struct Pass {
     int64_t angles;
 };
 
-static int64_t scratch_size(const Block &b, const Pass &c) {
+static int64_t room_size(const Block &b, const Pass &c) {
     return c.M * (b.C + 2 * (b.H + b.K) * b.D + 3 * b.F + b.H * c.parts * (b.D + 2));
 }
 
 // Called by all threads of a team. x (M, C) becomes the block's output.
-static void block(const Block &b, const Pass &c, int64_t layer, float *x, float *scratch, float *panels) {
+static void block(const Block &b, const Pass &c, int64_t layer, float *x, float *room, const Scratch &scratch) {
     int64_t M = c.M, group = b.H / b.K, heads = b.H + 2 * b.K;
-    float *h = scratch, *qkv = h + M * b.C, *read = qkv + M * heads * b.D, *both = read + M * b.H * b.D;
+    float *h = room, *qkv = h + M * b.C, *read = qkv + M * heads * b.D, *both = read + M * b.H * b.D;
     float *inner = both + 2 * M * b.F, *parts = inner + M * b.F;
     Softmax *softmax = (Softmax *)(parts + M * b.H * c.parts * b.D);
     float *keys = c.keys[layer], *values = c.values[layer];
 #pragma omp for
     for (int64_t m = 0; m < M; m++) rms_norm(x + m * b.C, b.attention_gain, b.eps, b.C, h + m * b.C);
-    product(b.qkv, h, M, qkv, false, panels);
+    product(b.qkv, h, M, qkv, false, scratch);
 #pragma omp for
     for (int64_t i = 0; i < M * heads; i++) {
         int64_t m = i / heads, n = i % heads;  // heads of queries first, then of keys, then of values
@@ -427,35 +220,36 @@ static void block(const Block &b, const Pass &c, int64_t layer, float *x, float 
         int64_t m = i / b.H, item = m * c.parts * b.H + i % b.H, used = std::min(c.parts, c.slots[m] / c.part + 1);
         join(parts + item * b.D, softmax + item, used, b.H, b.D, read + i * b.D);
     }
-    product(b.out, read, M, x, true, panels);
+    product(b.out, read, M, x, true, scratch);
 #pragma omp for
     for (int64_t m = 0; m < M; m++) rms_norm(x + m * b.C, b.mlp_gain, b.eps, b.C, h + m * b.C);
-    product(b.gate_up, h, M, both, false, panels);
+    product(b.gate_up, h, M, both, false, scratch);
 #pragma omp for
     for (int64_t m = 0; m < M; m++)
         gate(both + 2 * m * b.F, both + (2 * m + 1) * b.F, b.F, b.activation, inner + m * b.F);
-    product(b.down, inner, M, x, true, panels);
+    product(b.down, inner, M, x, true, scratch);
 }
 
 extern "C" {
 
 // y (M, N) = w · x (M, K)
 void tfm_linear(const Matrix *w, const float *x, float *y, int64_t M, int threads) {
+    Shared shared(M, w->K);
 #pragma omp parallel num_threads(threads)
     {
-        std::unique_ptr<float[]> panels(new float[panels_size(M, w->K)]);
-        product(*w, x, M, y, false, panels.get());
+        Scratch scratch(shared);
+        product(*w, x, M, y, false, scratch);
     }
 }
 
 // x (M, C) goes through all blocks.
 void tfm_blocks(const Block *b, int64_t layers, const Pass *pass, float *x, int threads) {
-    std::unique_ptr<float[]> scratch(new float[scratch_size(b[0], *pass)]);
+    std::unique_ptr<float[]> room(new float[room_size(b[0], *pass)]);
+    Shared shared(pass->M, std::max({b->C, b->H * b->D, b->F}));
 #pragma omp parallel num_threads(threads)
     {
-        std::unique_ptr<float[]> panels(new float[panels_size(pass->M, std::max({b->C, b->H * b->D, b->F}))]);
-        for (int64_t layer = 0; layer < layers; layer++)
-            block(b[layer], *pass, layer, x, scratch.get(), panels.get());
+        Scratch scratch(shared);
+        for (int64_t layer = 0; layer < layers; layer++) block(b[layer], *pass, layer, x, room.get(), scratch);
     }
 }
 

@@ -6,6 +6,8 @@ from pathlib import Path
 
 RIGHT = """
 struct Matrix { const float *numbers; const signed char *codes; const float *scales, *offsets, *bias; long N, K, group; };
+extern "C" void *tfm_sgemm;
+void *tfm_sgemm;
 extern "C" void tfm_blocks(const void *, long, const void *, float *, int) {}
 extern "C" void tfm_linear(const Matrix *w, const float *x, float *y, long M, int) {
     for (long m = 0; m < M; m++)

@@ -1,0 +1,305 @@
+// Products of matrices, in registers as wide as the machine has them. Part of kernels.cpp.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+#include <memory>
+#include <omp.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#if defined(__AVX512F__)
+constexpr int WIDTH = 16;  // numbers a register
+constexpr int TALL = 8;    // rows of x whose sums fit into the registers, each two wide
+#else
+constexpr int WIDTH = 8;
+constexpr int TALL = 6;
+#endif
+constexpr int WIDE = 2 * WIDTH;
+constexpr int64_t FEW = 8;       // rows of x up to which a product is bound by reading weights
+constexpr int64_t NEAR = 65536;  // numbers that stay in the cache of one core
+constexpr int64_t DEEP = 256;    // pairs of numbers whose products are added up in whole numbers
+constexpr int64_t AHEAD = 4096;  // bytes: how far memory is asked for before it is needed
+constexpr int64_t LINE = 64;     // bytes that memory gives at once
+constexpr int64_t SPAN = 256;    // keys taken at once: with their values they stay in the cache of one core
+
+typedef float Floats __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
+typedef int32_t __attribute__((may_alias)) Bits;
+
+static inline Floats load(const float *p) {
+    Floats v;
+    memcpy(&v, p, sizeof v);
+    return v;
+}
+
+static inline Floats load(const int8_t *p) {
+#if defined(__AVX512F__)
+    return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128((const __m128i *)p)));
+#elif defined(__AVX2__)
+    return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64((const __m128i *)p)));
+#else
+    Floats v;
+    for (int i = 0; i < WIDTH; i++) v[i] = p[i];
+    return v;
+#endif
+}
+
+static inline void store(float *p, Floats v) { memcpy(p, &v, sizeof v); }
+
+// Sixteen bits at a time: the products of neighbours added up, (a0·b0 + a1·b1, a2·b2 + a3·b3, ...).
+static inline Ints multiply_pairs(Ints a, Ints b) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_madd_epi16((__m512i)a, (__m512i)b);
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    return (Ints)_mm256_madd_epi16((__m256i)a, (__m256i)b);
+#else
+    return ((a << 16) >> 16) * ((b << 16) >> 16) + (a >> 16) * (b >> 16);
+#endif
+}
+
+static inline float sum(Floats v) {
+#if defined(__AVX512F__)
+    return _mm512_reduce_add_ps((__m512)v);
+#elif defined(__AVX2__)
+    __m128 s = _mm_add_ps(_mm256_castps256_ps128((__m256)v), _mm256_extractf128_ps((__m256)v, 1));
+    s = _mm_add_ps(s, _mm_movehl_ps(s, s));
+    return _mm_cvtss_f32(_mm_add_ss(s, _mm_movehdup_ps(s)));
+#else
+    float s = 0;
+    for (int i = 0; i < WIDTH; i++) s += v[i];
+    return s;
+#endif
+}
+
+// ---- Products ---------------------------------------------------------------------------------------------------
+
+// A matrix of N rows and K columns: numbers, or codes. A code stands for code · scale + offset, with one scale for each
+// `group` of numbers in a row, and as many offsets or none.
+struct Matrix {
+    const float *numbers;
+    const int8_t *codes;
+    const float *scales, *offsets, *bias;
+    int64_t N, K, group;
+
+    bool row_by_row() const { return group == K && !offsets; }  // then a product can be scaled when it is done
+    float finish(float product, int64_t n) const {
+        return product * (codes && row_by_row() ? scales[n] : 1) + (bias ? bias[n] : 0);
+    }
+};
+
+// The stretch of n things that is this thread's.
+struct Share {
+    int64_t first, last;
+    explicit Share(int64_t n) {
+        int64_t parts = omp_get_num_threads(), part = omp_get_thread_num();
+        first = n * part / parts, last = n * (part + 1) / parts;
+    }
+};
+
+// One row of weights against M rows of x. U registers a row keep several additions under way at once.
+template <int M, typename Weight>
+static void row_product(const float *x, const Weight *w, int64_t K, float *sums) {
+    constexpr int U = M < 8 ? 8 / M : 1;
+    constexpr int64_t step = U * WIDTH;
+    Floats acc[M][U] = {};
+    int64_t k = 0;
+    for (; k + step <= K; k += step) {
+        if (sizeof(Weight) == 1)  // wider ones come in time by themselves
+            for (int64_t byte = 0; byte < step; byte += LINE) __builtin_prefetch((const char *)(w + k) + AHEAD + byte);
+        for (int u = 0; u < U; u++) {
+            Floats weights = load(w + k + u * WIDTH);
+            for (int m = 0; m < M; m++) acc[m][u] += weights * load(x + m * K + k + u * WIDTH);
+        }
+    }
+    for (; k + WIDTH <= K; k += WIDTH)
+        for (int m = 0; m < M; m++) acc[m][0] += load(w + k) * load(x + m * K + k);
+    for (int m = 0; m < M; m++) {
+        for (int u = 1; u < U; u++) acc[m][0] += acc[m][u];
+        sums[m] = sum(acc[m][0]);
+        for (int64_t rest = k; rest < K; rest++) sums[m] += (float)w[rest] * x[m * K + rest];
+    }
+}
+
+// The same with codes that become numbers group by group.
+template <int M>
+static void row_product(const float *x, const Matrix &w, int64_t n, float *sums) {
+    const int8_t *codes = w.codes + n * w.K;
+    Floats acc[M][2] = {};
+    for (int64_t k = 0, g = n * (w.K / w.group); k < w.K; k += w.group, g++) {
+        float scale = w.scales[g], offset = w.offsets ? w.offsets[g] : 0;
+        __builtin_prefetch(codes + k + AHEAD);
+        int64_t i = k, last = k + w.group;
+        for (; i + 2 * WIDTH <= last; i += 2 * WIDTH) {
+            Floats left = load(codes + i) * scale + offset, right = load(codes + i + WIDTH) * scale + offset;
+            for (int m = 0; m < M; m++) {
+                acc[m][0] += left * load(x + m * w.K + i);
+                acc[m][1] += right * load(x + m * w.K + i + WIDTH);
+            }
+        }
+        for (; i < last; i++)
+            for (int m = 0; m < M; m++) acc[m][0][0] += (codes[i] * scale + offset) * x[m * w.K + i];
+    }
+    for (int m = 0; m < M; m++) sums[m] = sum(acc[m][0] + acc[m][1]);
+}
+
+// A few rows of x: each thread reads its stretch of the weights from end to end.
+template <int M>
+static void product_of_few(const Matrix &w, const float *x, float *y, bool add) {
+    Share share(w.N);
+    for (int64_t n = share.first; n < share.last; n++) {
+        float sums[M];
+        if (!w.codes) row_product<M>(x, w.numbers + n * w.K, w.K, sums);
+        else if (w.row_by_row()) row_product<M>(x, w.codes + n * w.K, w.K, sums);
+        else row_product<M>(x, w, n, sums);
+        for (int m = 0; m < M; m++) y[m * w.N + n] = w.finish(sums[m], n) + (add ? y[m * w.N + n] : 0);
+    }
+}
+
+// Number k of row n.
+static inline float number(const Matrix &w, int64_t n, int64_t k) {
+    if (!w.codes) return w.numbers[n * w.K + k];
+    int64_t g = (n * w.K + k) / w.group;
+    return w.codes[n * w.K + k] * w.scales[g] + (w.offsets ? w.offsets[g] : 0);
+}
+
+// Where torch brings a product of its own for many rows, that is the better one; null otherwise.
+typedef void Sgemm(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
+                   const int *, const float *, const int *, const float *, float *, const int *);
+extern "C" {
+Sgemm *tfm_sgemm;
+}
+
+// Many rows of x, by torch's product: some rows of weights at a time if they have to be made of codes first.
+static void product_by_torch(const Matrix &w, const float *x, int64_t M, float *y, bool add, float *made) {
+    Share share(w.N);
+    int64_t some = w.codes ? std::max<int64_t>(1, NEAR / w.K) : w.N;
+    for (int64_t first = share.first; first < share.last; first += some) {
+        int64_t count = std::min(some, share.last - first);
+        for (int64_t i = 0; w.codes && i < count; i++)
+            for (int64_t k = 0; k < w.K; k++) made[i * w.K + k] = number(w, first + i, k);
+        int rows = M, columns = count, K = w.K, N = w.N;
+        float one = 1, keep = add;
+        tfm_sgemm("T", "N", &columns, &rows, &K, &one, w.codes ? made : w.numbers + first * w.K, &K, x, &K, &keep,
+                  y + first, &N);
+        for (int64_t m = 0; w.bias && m < M; m++)
+            for (int64_t n = first; n < first + count; n++) y[m * w.N + n] += w.bias[n];
+    }
+}
+
+// Room for products of many rows of K numbers: of all threads, x in whole numbers and what one of each row stands for;
+struct Shared {
+    int64_t K;
+    std::unique_ptr<int16_t[]> rounded;
+    std::unique_ptr<float[]> steps;
+    Shared(int64_t M, int64_t K)
+        : K(M <= FEW ? 0 : K), rounded(new int16_t[M * (this->K + 1)]), steps(new float[M]) {}
+};
+
+// and of one, numbers made of codes, or codes side by side.
+struct Scratch {
+    const Shared &shared;
+    std::unique_ptr<float[]> own;
+    explicit Scratch(const Shared &shared)
+        : shared(shared), own(new float[shared.K ? std::max<int64_t>(NEAR, (shared.K + 1) * WIDE) : 0]) {}
+};
+
+// Rows of x in whole numbers of sixteen bits, as large as products with codes can be added up in 32.
+static void round_rows(const float *x, int64_t M, int64_t K, const Shared &shared) {
+    constexpr float limit = std::min<int64_t>(32767, INT32_MAX / (128 * 2 * DEEP));
+#pragma omp for
+    for (int64_t m = 0; m < M; m++) {
+        const float *row = x + m * K;
+        int16_t *target = shared.rounded.get() + m * (K + K % 2);
+        int32_t bits = 0;  // of the largest number but for its sign: as whole numbers, floats have the same order
+        for (int64_t k = 0; k < K; k++) bits = std::max(bits, ((const Bits *)row)[k] & INT32_MAX);
+        float largest;
+        memcpy(&largest, &bits, sizeof bits);
+        float factor = largest > 0 ? limit / largest : 0;
+        // Beyond this number there are no halves: added and taken away again, it rounds.
+        for (int64_t k = 0; k < K; k++) target[k] = (int16_t)(int32_t)(row[k] * factor + 12582912.0f - 12582912.0f);
+        if (K % 2) target[K] = 0;
+        shared.steps[m] = largest / limit;
+    }
+}
+
+// WIDE rows of codes from row n on, side by side, two numbers of each at a time.
+static void pack(const Matrix &w, int64_t n, int32_t *panel) {
+    int64_t pairs = (w.K + 1) / 2;
+    for (int64_t r = 0; r < WIDE; r++, n++) {
+        const int8_t *codes = w.codes + n * w.K;
+        for (int64_t k = 0; k < pairs; k++) panel[k * WIDE + r] = 0;
+        for (int64_t k = 0; n < w.N && k < w.K / 2; k++)
+            panel[k * WIDE + r] = (uint16_t)codes[2 * k] | (uint32_t)codes[2 * k + 1] << 16;
+        if (n < w.N && w.K % 2) panel[w.K / 2 * WIDE + r] = (uint16_t)codes[w.K - 1];
+    }
+}
+
+// TALL rows of x against a panel from pair k on, so that two numbers of x meet all its rows at once. The first `done`
+// rows of y are not written.
+static void panel_product(const Matrix &w, const int32_t *x, const float *steps, const int32_t *panel, int64_t n,
+                          int64_t k, int64_t done, float *y, bool add) {
+    Ints left[TALL] = {}, right[TALL] = {};
+    int64_t pairs = (w.K + 1) / 2, last = std::min(k + DEEP, pairs);
+    bool begun = k > 0;
+    for (; k < last; k++) {
+        Ints a, b;
+        memcpy(&a, panel + k * WIDE, sizeof a), memcpy(&b, panel + k * WIDE + WIDTH, sizeof b);
+        for (int r = 0; r < TALL; r++) {
+            Ints two = (Ints){} + x[r * pairs + k];
+            left[r] += multiply_pairs(two, a);
+            right[r] += multiply_pairs(two, b);
+        }
+    }
+    for (int r = done; r < TALL; r++) {
+        float sums[WIDE];
+        store(sums, __builtin_convertvector(left[r], Floats) * steps[r]);
+        store(sums + WIDTH, __builtin_convertvector(right[r], Floats) * steps[r]);
+        for (int64_t c = n; c < std::min(n + WIDE, w.N); c++) {
+            float &target = y[r * w.N + c], part = sums[c - n] * w.scales[c];
+            target = part + (begun || add ? target : 0) + (begun || !w.bias ? 0 : w.bias[c]);
+        }
+    }
+}
+
+// Many rows of x against codes, in whole numbers, which is faster than in fp32. x has sixteen bits then, each row
+// by a step of its own. Some panels stay near while all of x passes by.
+static void product_of_many(const Matrix &w, const float *x, int64_t M, float *y, bool add, const Scratch &scratch) {
+    int64_t pairs = (w.K + 1) / 2, size = pairs * WIDE, near = std::max<int64_t>(1, NEAR / size);
+    int32_t *panels = (int32_t *)scratch.own.get(), *rounded = (int32_t *)scratch.shared.rounded.get();
+    round_rows(x, M, w.K, scratch.shared);
+    Share share((w.N + WIDE - 1) / WIDE);
+    for (int64_t first = share.first; first < share.last; first += near) {
+        int64_t count = std::min(near, share.last - first);
+        for (int64_t p = 0; p < count; p++) pack(w, (first + p) * WIDE, panels + p * size);
+        for (int64_t k = 0; k < pairs; k += DEEP)
+            for (int64_t next = 0; next < M; next += TALL) {
+                int64_t m = std::min(next, M - TALL);  // the last ones take some rows along that are done already
+                for (int64_t p = 0; p < count; p++)
+                    panel_product(w, rounded + m * pairs, scratch.shared.steps.get() + m, panels + p * size,
+                                  (first + p) * WIDE, k, next - m, y + m * w.N, add);
+            }
+    }
+}
+
+// y (M, N) = w · x (M, K), added to what y holds if `add`. Called by all threads of a team; nobody may read y before
+// all are done.
+static void product(const Matrix &w, const float *x, int64_t M, float *y, bool add, const Scratch &scratch) {
+    switch (M) {
+        case 1: product_of_few<1>(w, x, y, add); break;
+        case 2: product_of_few<2>(w, x, y, add); break;
+        case 3: product_of_few<3>(w, x, y, add); break;
+        case 4: product_of_few<4>(w, x, y, add); break;
+        case 5: product_of_few<5>(w, x, y, add); break;
+        case 6: product_of_few<6>(w, x, y, add); break;
+        case 7: product_of_few<7>(w, x, y, add); break;
+        case 8: product_of_few<8>(w, x, y, add); break;
+        default:
+            if (w.codes && w.row_by_row()) product_of_many(w, x, M, y, add, scratch);
+            else product_by_torch(w, x, M, y, add, scratch.own.get());
+    }
+#pragma omp barrier
+}
