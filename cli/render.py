@@ -50,7 +50,7 @@ class Table:
 def show(console: Console, tables: Iterable[Table], paged: bool) -> None:
     for part in flow(tables, console.width, paged):
         with console.capture() as capture:
-            console.print(part, soft_wrap=isinstance(part, Text))
+            console.print(part)
         for line in capture.get().splitlines():
             console.file.write(line.rstrip() + "\n")  # rich fills lines up with spaces
 

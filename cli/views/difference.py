@@ -164,10 +164,8 @@ class DifferenceView(View):
         a, b = (s.names[self.parted] if self.parted < len(s.names) else "the end" for s in (self.subject, self.other))
         lines.append(f"they part at token {self.parted}: {a} / {b}")
         if self.unmoved is not None:
-            lines.append(
-                f"every row before it is equal (largest difference {self.unmoved:.1e}): "
-                "a causal model cannot see what is still to come"
-            )
+            most = f"{self.unmoved:.1e}" if self.unmoved else "0"
+            lines.append(f"rows before it are equal (largest difference {most}): a causal model cannot see the future")
         return lines
 
     def _surprisal(self) -> Table:

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 MEANING = {
     "raw": "attention, mean of all heads",
     "norm": "length of what is read, not only how much of it; mean of the layers' shares",
-    "rollout": "attention followed down through the layers, half of each from the stream; × what even reading gives",
+    "rollout": "attention followed down through the layers, half from the stream; × what even reading gives",
     "zeroing": "how far the vector turns when the token's value is taken away; mean of the layers' shares",
     "gradient": "gradient × input of the likeliest next token's logit, as shares of all sizes; signed",
 }
@@ -103,7 +103,8 @@ class WeightsView(View):
         body = [self._row(j) for j in range(self.token + 1)]
         title = f"what mattered to {named(self.subject, self.token)} ({self.token}), by {len(self.methods)} methods"
         above = [f"{name}: {MEANING[name]}" for name in self.methods]
-        return [Table(title, columns, body, above=above, below=self._verdict())]
+        table = Table(title, columns, body, above=above)
+        return [table, self._agreement()] if self.agreement else [table]
 
     def _row(self, j: int) -> list[Cell | str]:
         row: list[Cell | str] = [Cell(str(j), style="dim"), Cell(fit(self.subject.names[j], LABEL), style="bold")]
@@ -115,18 +116,23 @@ class WeightsView(View):
             row.append(shown.rstrip())
         return row
 
-    def _verdict(self) -> list[str]:
-        if not self.agreement:
-            return []
+    def _agreement(self) -> Table:
+        """Every pair of methods: a triangle."""
+        columns = [Column(""), *(Column(name, right=True) for name in self.methods[:-1])]
+        body: list[list[Cell | str]] = []
+        for row, b in enumerate(self.methods[1:], start=1):
+            known = [self.agreement[a, b] for a in self.methods[:row]]
+            cells = ["n/a" if rho is None else signed(rho) for rho in known]
+            body.append([b, *cells, *[""] * (len(self.methods) - 1 - row)])
+        return Table("rank agreement of the methods (Spearman's ρ)", columns, body, below=[self._verdict()])
+
+    def _verdict(self) -> str:
         known = {pair: rho for pair, rho in self.agreement.items() if rho is not None}
-        lines = ["rank agreement: " + ", ".join(f"{a}–{b} {signed(rho)}" for (a, b), rho in known.items())]
         if not known:
-            return ["too few tokens for a rank agreement"]
+            return "too few tokens for a rank agreement"
         apart = {pair: rho for pair, rho in known.items() if rho < DISAGREE}
-        if apart:
-            (a, b), rho = min(apart.items(), key=lambda item: item[1])
-            count = f"{len(apart)} of {len(known)} pairs of" if len(known) > 1 else "the two"
-            lines.append(f"{count} methods disagree, {a} and {b} most (ρ = {signed(rho)}): do not trust one alone")
-        else:
-            lines.append("the methods agree on the order (all ρ ≥ 0.50)")
-        return lines
+        if not apart:
+            return f"the methods agree on the order (all ρ ≥ {DISAGREE:.2f})"
+        (a, b), rho = min(apart.items(), key=lambda item: item[1])
+        count = f"{len(apart)} of {len(known)} pairs of" if len(known) > 1 else "the two"
+        return f"{count} methods disagree, {a} and {b} most (ρ = {signed(rho)}): do not trust one alone"

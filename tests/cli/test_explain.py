@@ -227,7 +227,7 @@ def test_methods_side_by_side(tiny: Path) -> None:
         assert len(shares) == n and sum(map(abs, shares)) == pytest.approx(1, abs=1e-4), name
     assert len(found["agreement"]) == 10 and all(-1 <= pair["spearman"] <= 1 for pair in found["agreement"])
     shown = "\n".join(tables(tiny, TEXT, "--weights", "raw,gradient"))
-    assert "rank agreement: raw–gradient" in shown and ("disagree" in shown or "agree on the order" in shown)
+    assert "rank agreement" in shown and ("disagree" in shown or "agree on the order" in shown)
     assert "too few tokens" in "\n".join(tables(tiny, "ab", "--weights", "raw,norm", "--token", "0"))
     assert "expected raw" in refused(tiny, TEXT, "--weights", "raw,magic")
 
