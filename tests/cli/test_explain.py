@@ -295,7 +295,7 @@ def test_a_difference_between_texts_begins_where_they_part(tiny: Path) -> None:
     sizes = [abs(change["difference"]) for change in found["heads"]]
     assert sizes == sorted(sizes, reverse=True) and sizes[0] > 0
     shown = "\n".join(tables(tiny, a, "--diff", b, "--words"))
-    assert "they part at token 5: water / river" in shown and "cannot see what is still to come" in shown
+    assert "they part at token 5: water / river" in shown and "cannot see the future" in shown
     same = answer(tiny, a, "--diff", a)["difference"]
     assert same["first_difference"] is None and same["heads"] == []
 
