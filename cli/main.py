@@ -5,9 +5,10 @@ from __future__ import annotations
 import errno
 import os
 import sys
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from cli import explain, generate, kernels, models, train
 from cli.terminal import complain, guard_streams
@@ -15,7 +16,16 @@ from transformer.errors import EnvironmentFailed, InputError
 
 BUG = 3
 
+
+class PlainList(TyperGroup):
+    """Lists its commands in plain text: to load rich for it takes longer than all the rest."""
+
+    def __init__(self, **settings: Any):
+        super().__init__(**(settings | {"rich_markup_mode": None}))
+
+
 app = typer.Typer(
+    cls=PlainList,
     name="tfm",
     help="Generate text with a Transformer, look inside it, train one.",
     no_args_is_help=True,

@@ -23,7 +23,9 @@ app = typer.Typer(invoke_without_command=True)
 
 @app.callback()
 def models(context: typer.Context) -> None:
-    """List the models that can be named: the embedded one, and what lies under TFM_PATH."""
+    """List the models that can be named.
+
+    The embedded one, and what lies under TFM_PATH."""
     if context.invoked_subcommand is not None:
         return
     from cli.render import show as print_tables

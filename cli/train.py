@@ -91,7 +91,7 @@ def train(
     device: options.DeviceOption = options.Device.auto,
     threads: options.Threads = None,
 ) -> int:
-    """Train a model on text: tokenizer, encoding, training, evaluation, checkpoints."""
+    """Make a model from text."""
     given = {name: value for name, value in locals().items() if value is not None}
     if out is None:
         raise InputError("no directory for the run: give --out")
