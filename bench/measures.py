@@ -186,13 +186,7 @@ def start(setting: Setting) -> None:
     if have("transformers"):
         load = "import sys; from transformers import AutoModelForCausalLM as A; A.from_pretrained(sys.argv[1])"
         commands["transformers, loading"] = [sys.executable, "-c", load, str(as_directory(setting.model, setting.work))]
-    found: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(setting.rounds + 1):
-        for name, command in commands.items():
-            seconds, _ = _run(command, setting)
-            if number:
-                found[name].append(seconds)
-    setting.add("start", "s", found, {})
+    setting.add("start", "s", _in_turns(commands, setting)[0], {})
 
 
 def explain(setting: Setting) -> None:
@@ -209,14 +203,7 @@ def explain(setting: Setting) -> None:
         commands["transformers, all attentions"] = [
             sys.executable, "-c", attentions, str(source), str(setting.threads), text
         ]  # fmt: skip
-    seconds: dict[str, list[float]] = {name: [] for name in commands}
-    memory: dict[str, list[float]] = {name: [] for name in commands}
-    for number in range(setting.rounds + 1):
-        for name, command in commands.items():
-            took, peak = _run(command, setting)
-            if number:
-                seconds[name].append(took)
-                memory[name].append(peak / 1e6)
+    seconds, memory = _in_turns(commands, setting)
     setting.add("explain a page", "s", seconds, {})
     setting.add("explain a page, memory", "MB", memory, {})
 
@@ -236,8 +223,14 @@ def train(setting: Setting) -> None:
     setting.add("train 6 layers × 256, at equal operations a token", "GFLOP/s", useful, {})
 
 
+def _in_turns(commands: dict[str, list[str]], setting: Setting) -> tuple[dict[str, list[float]], ...]:
+    """Seconds, and megabytes of memory at most, of each command and round; the first of them does not count."""
+    rounds = [{name: _run(command, setting) for name, command in commands.items()} for _ in range(setting.rounds + 1)]
+    return tuple({name: [found[name][i] for found in rounds[1:]] for name in commands} for i in range(2))
+
+
 def _run(command: list[str], setting: Setting) -> tuple[float, float]:
-    """Seconds, and the most bytes of memory."""
+    """Seconds, and the most megabytes of memory."""
     environment = {**os.environ, "TFM_THREADS": str(setting.threads), "OMP_NUM_THREADS": str(setting.threads)}
     with tempfile.TemporaryFile() as nowhere:
         started = time.perf_counter()
@@ -247,7 +240,7 @@ def _run(command: list[str], setting: Setting) -> tuple[float, float]:
         if status:
             nowhere.seek(0)
             raise RuntimeError(f"{' '.join(command)[:200]} failed: {nowhere.read()[-500:]!r}")
-    return seconds, usage.ru_maxrss * 1024.0
+    return seconds, usage.ru_maxrss * 1024 / 1e6
 
 
 MEASURES: dict[str, Callable[[Setting], None]] = {
