@@ -7,8 +7,6 @@ an input and does its own work otherwise: nothing needs the library, and tests h
 from __future__ import annotations
 
 import ctypes
-from functools import cache
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -117,28 +115,17 @@ class NativeBlocks:
         return x
 
 
-def declare(library: ctypes.CDLL) -> ctypes.CDLL:
-    """Tells ctypes what the library's functions take."""
+def declare(library: ctypes.CDLL, blas: int | None = None) -> ctypes.CDLL:
+    """Tells ctypes what the library's functions take, and the library where a BLAS product in fp32 is, if one is."""
     library.tfm_linear.argtypes = [POINTER, POINTER, POINTER, COUNT, ctypes.c_int]
     library.tfm_blocks.argtypes = [POINTER, COUNT, POINTER, POINTER, ctypes.c_int]
     library.tfm_linear.restype = library.tfm_blocks.restype = None
-    sgemm(library).value = _torch_sgemm()
+    sgemm(library).value = blas
     return library
 
 
 def sgemm(library: ctypes.CDLL) -> ctypes.c_void_p:
-    """The library's pointer to a BLAS product in fp32."""
     return ctypes.c_void_p.in_dll(library, "tfm_sgemm")
-
-
-@cache
-def _torch_sgemm() -> int | None:
-    """MKL's product for many rows is hard to better, and a torch built with it lets others call it."""
-    try:
-        torch_cpu = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
-        return ctypes.cast(torch_cpu.sgemm_, POINTER).value if torch.backends.mkl.is_available() else None
-    except (OSError, AttributeError):
-        return None
 
 
 def readable(x: Tensor) -> bool:

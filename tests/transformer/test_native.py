@@ -17,7 +17,7 @@ from transformer.config import Config, Experts, Layer, Norm, Rope
 from transformer.generate import Request, generate, new_cache, prefill, step
 from transformer.int8 import Codes, matrices, quantize_rows, replace_matrix
 from transformer.model import Transformer
-from transformer.native import FEW, NativeMatrix
+from transformer.native import FEW, NativeMatrix, sgemm
 from transformer.sampling import Sampling
 from transformer.tap import Fused
 
@@ -64,6 +64,24 @@ def test_what_the_library_cannot_read_is_left_to_torch(library: ctypes.CDLL) -> 
     assert not matrix.takes(torch.randn(2, 6).bfloat16())
     assert not matrix.takes(torch.randn(6, 2).t())
     assert not matrix.takes(torch.randn(2, 6, requires_grad=True))
+
+
+def test_without_a_blas_many_rows_of_numbers_are_left_to_torch(library: ctypes.CDLL) -> None:
+    weight, blas = torch.randn(4, 6), sgemm(library).value
+    try:
+        sgemm(library).value = None
+        numbers = NativeMatrix(library, None, numbers=weight)
+        codes = NativeMatrix(library, None, **quantize_rows(weight)._asdict())
+        assert numbers.takes(torch.randn(FEW, 6)) and not numbers.takes(torch.randn(FEW + 1, 6))
+        assert codes.takes(torch.randn(FEW + 1, 6))
+        model = tiny_model(wide_config())
+        accelerate(model, library)
+        ids = torch.arange(FEW + 1)[None]
+        with torch.inference_mode():
+            expected = tiny_model(wide_config())(ids)
+            torch.testing.assert_close(model(ids, KVCache(model.config)), expected, rtol=0, atol=1e-4)
+    finally:
+        sgemm(library).value = blas
 
 
 def wide_config(**changes: Any) -> Config:

@@ -67,7 +67,18 @@ def _run(*command: str) -> None:
 def _load(path: Path) -> ctypes.CDLL:
     from transformer.native import declare  # and with it torch, whose OpenMP runtime the library needs
 
-    return declare(ctypes.CDLL(str(path)))
+    return declare(ctypes.CDLL(str(path)), _torch_sgemm())
+
+
+def _torch_sgemm() -> int | None:
+    """The product of many rows in MKL is hard to better, and a torch built with it lets others call it."""
+    import torch
+
+    try:
+        own = ctypes.CDLL(str(Path(torch.__file__).parent / "lib" / "libtorch_cpu.so"))
+        return ctypes.cast(own.sgemm_, ctypes.c_void_p).value if torch.backends.mkl.is_available() else None
+    except (OSError, AttributeError):
+        return None
 
 
 def _check(library: ctypes.CDLL) -> None:
