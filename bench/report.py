@@ -16,6 +16,7 @@ from typing import Any
 from bench.measures import Row, Setting
 
 BAR, LABEL, WIDTH, LINE = 420, 220, 760, 22
+NOTES = "\n## What the numbers say\n"  # written by hand; what follows it stays
 ABOUT = """# Benchmarks
 
 Taken with `python -m bench`: everyone in a process of their own, in turns, one at a time, after a round that does not
@@ -47,7 +48,9 @@ def write_report(setting: Setting, out: Path) -> None:
     about = {**machine(), "model": setting.model.name, "threads": setting.threads, "rounds": setting.rounds}
     rows = [{**vars(row), "median": row.median} for row in setting.rows]
     (out / "benchmarks.json").write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
-    (out / "benchmarks.md").write_text(as_markdown(setting.rows, about))
+    page = out / "benchmarks.md"
+    _, mark, notes = page.read_text().partition(NOTES) if page.exists() else ("", "", "")
+    page.write_text(as_markdown(setting.rows, about) + mark + notes)
     (out / "benchmarks.svg").write_text(as_svg(setting.rows))
 
 
