@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import fields, replace
 from typing import TYPE_CHECKING, Any
 
@@ -87,7 +88,8 @@ def _for_this_machine(plan: Plan, given: dict[str, Any]) -> Plan:
         raise InputError(f"--dtype {given['dtype']}: training computes in fp32, or bf16 where that is faster")
     device = pick_device(given["device"].value)
     autocast = given["dtype"] == "bf16" or (given["dtype"] == "auto" and multiplies_bf16(device))
-    threads = given.get("threads") or plan.running.threads or available_cores()
+    beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes of torchrun on this machine
+    threads = given.get("threads") or plan.running.threads or max(1, available_cores() // beside)
     running = replace(plan.running, threads=threads, device=device)
     return replace(plan, running=running, recipe=replace(plan.recipe, autocast=autocast))
 

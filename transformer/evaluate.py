@@ -33,16 +33,17 @@ def bits_per_byte(
     token_bytes: Tensor,
     stop: Callable[[], bool],
     world: World,
+    rows: int = ROWS,
 ) -> float | None:
     """Over the spans, each seen alone. None if there is no text in them, or if `stop` came true meanwhile."""
     nats, size = 0.0, 0
     device = next(module.parameters()).device
     module.eval()
     spans = sorted(spans, key=lambda span: span.stop - span.start)  # equal lengths together: little padding
-    for start in range(0, len(spans), ROWS * world.size):
+    for start in range(0, len(spans), rows * world.size):
         if world.any(stop()):
             return None
-        mine = spans[start : start + ROWS * world.size][world.rank :: world.size]
+        mine = spans[start : start + rows * world.size][world.rank :: world.size]
         # A process for which no span is left goes through the motions: a sharded model is called by all or none.
         ids, targets = _padded(tokens, mine or spans[:1], token_bytes)
         logits = module(ids.to(device)).flatten(0, 1).float().cpu()

@@ -10,11 +10,15 @@ from transformer.model import Transformer
 from transformer.schedule import Recipe
 from transformer.tap import FUSED
 
+LOADED = 25_000_000  # bytes of torch's kernels that only the first step brings into memory
+HOLES = 1.5  # what a step takes beside what it keeps: gradients on their way back, and gaps between freed tensors
 
-def training_bytes(model: Transformer, recipe: Recipe, length: int) -> int:
+
+def training_bytes(model: Transformer, recipe: Recipe, length: int, shards: int = 1) -> int:
     """Beyond the parameters: gradients, what the optimizers remember, and what a micro-batch keeps for its way back.
 
-    The last is counted on one sample, passed through the model, and grows with their number."""
+    The last is counted on one sample, passed through the model, and grows with their number. LOADED and HOLES were
+    measured, see docs/decisions.md. `shards` is the number of processes that share the parameters out."""
     parameters = list(model.parameters())
     storages: dict[int, int] = {}
 
@@ -29,9 +33,9 @@ def training_bytes(model: Transformer, recipe: Recipe, length: int) -> int:
         logits = model(ids, tap=tap)
     for parameter in parameters:
         storages.pop(parameter.untyped_storage().data_ptr(), None)
-    # Behind the logits come their log-softmax, its gradient and theirs.
-    sample = sum(storages.values()) + 3 * logits.untyped_storage().nbytes()
+    sample = sum(storages.values()) + logits.untyped_storage().nbytes()  # the latter as their log-softmax
     weights = sum(p.nbytes for p in parameters)
     inside = sum(p.nbytes for name, p in model.named_parameters() if name.startswith("blocks."))
     memory = inside + 2 * (weights - inside) if recipe.optimizer == "muon" else 2 * weights
-    return weights + memory + sample * min(recipe.micro_batch, recipe.batch)
+    passing = max(sample * min(recipe.micro_batch, recipe.batch), inside)  # or the steps that Muon takes all at once
+    return LOADED + (weights + memory) // shards + int(HOLES * passing)

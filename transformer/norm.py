@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transformer.config import Norm
@@ -17,12 +20,32 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if spec.gain else None
 
     def forward(self, x: Tensor) -> Tensor:
-        # Written out: torch's own rms_norm is a slow composite on the CPU once gradients are wanted.
-        h = at_least_float32(x)
-        h = h * torch.rsqrt(h.square().mean(-1, keepdim=True) + self.eps)
+        h = over_rms(at_least_float32(x), self.eps)
         if self.weight is not None:
             h = h * (1.0 + at_least_float32(self.weight) if self.unit_offset else self.weight)
         return h.to(x.dtype)
+
+
+class _OverRMS(torch.autograd.Function):
+    """x / rms(x). Torch's own way back, through each operation or its rms_norm, takes half as long again on a CPU."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+        scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
+        y = x * scale
+        ctx.save_for_backward(y, scale)
+        return y
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
+        y, scale = ctx.saved_tensors
+        along = torch.linalg.vecdot(slope, y)[..., None] / y.shape[-1]  # what only changes the length is lost
+        return torch.addcmul(slope, y, along, value=-1).mul_(scale), None
+
+
+def over_rms(x: Tensor, eps: float) -> Tensor:
+    return _OverRMS.apply(x, eps)  # type: ignore[no-untyped-call]
 
 
 class LayerNorm(nn.Module):

@@ -114,7 +114,7 @@ def spread(model: Transformer, world: World, shard: bool) -> nn.Module:
             fully_shard(block)
         fully_shard(model)
     elif world.size > 1:
-        return DistributedDataParallel(model)
+        return DistributedDataParallel(model, gradient_as_bucket_view=True)  # one copy of the gradients, not two
     return model
 
 

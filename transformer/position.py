@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from functools import lru_cache
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from transformer.config import Alibi, Rope
 
@@ -20,10 +21,28 @@ class Rotation(NamedTuple):
 
     def __call__(self, x: Tensor) -> Tensor:
         """Turns the first dim numbers of every head of x (B, T, H, D); the rest passes through."""
-        half = self.cos.shape[-1]
-        a, b = x[..., :half], x[..., half : 2 * half]
-        turned = (a * self.cos - b * self.sin, b * self.cos + a * self.sin)
-        return torch.cat((*turned, x[..., 2 * half :]), dim=-1)
+        return _Turn.apply(x, self.cos, self.sin)  # type: ignore[no-untyped-call]
+
+
+class _Turn(torch.autograd.Function):
+    """The way back is to turn back by the same angles: shorter than the one torch finds."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+        ctx.save_for_backward(cos, sin)
+        return _turned(x, cos, sin)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        cos, sin = ctx.saved_tensors
+        return _turned(slope, cos, -sin), None, None
+
+
+def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
+    half = cos.shape[-1]
+    a, b = x[..., :half], x[..., half : 2 * half]
+    return torch.cat((a * cos - b * sin, b * cos + a * sin, x[..., 2 * half :]), dim=-1)
 
 
 def rotation(rope: Rope, positions: Tensor, horizons: list[int], dtype: torch.dtype) -> Rotation:

@@ -11,12 +11,12 @@ from typing import NamedTuple
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
-from transformer.data import IGNORED, Batch, Mixture, Span, Tokens, batch, mixed
+from transformer.data import Batch, Mixture, Span, Tokens, batch, mixed
 from transformer.dropout import Dropout
 from transformer.errors import EnvironmentFailed
+from transformer.loss import cross_entropy
 from transformer.optim import set_lr
 from transformer.parallel import World, alone, whole
 from transformer.schedule import Budget, Place, Recipe, lr_factor
@@ -110,7 +110,8 @@ def _backward(module: nn.Module, b: Batch, tap: Tap, autocast: bool, factor: flo
     """Adds the gradient of factor × the summed loss; a function of its own, so that nothing of it stays alive."""
     with torch.autocast(b.ids.device.type, torch.bfloat16) if autocast else nullcontext():
         logits = module(b.ids, tap=tap).flatten(0, 1)  # (B·T, V)
-    loss = F.cross_entropy(logits.float(), b.targets.flatten(), ignore_index=IGNORED, reduction="sum")
+    loss = cross_entropy(logits.float(), b.targets.flatten())
+    del logits  # the largest tensor of all, and no longer needed
     (loss * factor).backward()
     return loss.item()
 

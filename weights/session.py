@@ -13,7 +13,7 @@ from torch.optim import Optimizer
 
 from transformer.data import Mixture, Span, Strand
 from transformer.errors import InputError
-from transformer.evaluate import bits_per_byte, windows
+from transformer.evaluate import ROWS, bits_per_byte, windows
 from transformer.footprint import training_bytes
 from transformer.generate import Request, generate, new_cache
 from transformer.init import initialise
@@ -66,7 +66,7 @@ class Session:
     feed: Feed
     budget: Budget
     at: Place
-    needs: int  # bytes of memory, beyond the parameters
+    needs: int  # bytes of memory, beyond what is there when it opens
 
     @property
     def finished(self) -> bool:
@@ -103,7 +103,8 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
     model = model.to(device)
     mixture, anneal = _mixtures(plan, corpus, base)
-    needs = training_bytes(model, plan.recipe, mixture.length)
+    shards = world.size if plan.running.shard else 1
+    needs = training_bytes(model, plan.recipe, mixture.length, shards) - sum(t.nbytes for t in memory.values())
     module = spread(model, world, plan.running.shard)
     optimizers = build_optimizers(model, plan.recipe, world)
     restore_optimizers(model, optimizers, memory)
@@ -233,7 +234,9 @@ def measure(session: Session, limit: int | None, stop: Callable[[], bool]) -> tu
         spans = windows(source.held_out(), session.feed.mixture.length)
         if limit is not None and len(spans) > limit:
             spans = [spans[i * len(spans) // limit] for i in range(limit)]  # spread evenly
-        bpb = bits_per_byte(session.module, corpus.valid, spans, corpus.token_bytes, stop, session.world)
+        # No more at once than in training, so that no more memory is needed.
+        rows = min(ROWS, session.plan.recipe.micro_batch)
+        bpb = bits_per_byte(session.module, corpus.valid, spans, corpus.token_bytes, stop, session.world, rows)
         if bpb is not None:
             sources[name] = bpb
             ids, learnt = corpus.valid.read(source.valid)
