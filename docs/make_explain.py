@@ -5,7 +5,8 @@
 
 Every ```console block begins with `$ tfm ...`; what follows is the output of that line, run in a shell of its own.
 DIRECTORY holds SmolLM2-135M-Instruct (a model directory, or its GGUF file), RUN the training run that the page
-describes. A block that needs what is not given stays as it is, and is said to.
+describes; a command without either asks the model in the package. A block whose model is not there stays as it is,
+and is said to.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
 PAGE = ROOT / "docs" / "explain.md"
+EMBEDDED = ROOT / "weights" / "fable" / "config.json"
 BLOCK = re.compile(r"^```console\n\$ (?P<command>.*)\n(?P<output>(?:.*\n)*?)```$", re.MULTILINE)
+PENDING = re.compile(r"<!-- the embedded model:\n(.*?)-->\n", re.DOTALL)  # shown once there is one
 NUMBER = re.compile(r"[+−-]?\d*\.?\d+(?:e[+-]?\d+)?")
 LAST_DIGITS = 0.025  # two machines may round the last digit shown differently
 
@@ -28,7 +31,10 @@ LAST_DIGITS = 0.025  # two machines may round the last digit shown differently
 def run(command: str, home: Path) -> str:
     environment = {**os.environ, "TFM_PATH": str(home / "models"), "COLUMNS": "100", "NO_COLOR": "1"}
     environment["PATH"] = f"{home / 'bin'}{os.pathsep}{environment['PATH']}"
-    done = subprocess.run(["bash", "-o", "pipefail", "-c", command], cwd=home, env=environment, capture_output=True)
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=home, env=environment, stdin=subprocess.DEVNULL,
+        capture_output=True,
+    )  # fmt: skip
     if done.returncode not in (0, 141):
         raise SystemExit(f"{command}\n{done.stderr.decode()}")
     return done.stdout.decode()
@@ -41,12 +47,16 @@ def furnish(home: Path, smollm2: Path | None, training: Path | None) -> set[str]
     shim = home / "bin" / "tfm"
     shim.write_text(f'#!/bin/sh\nPYTHONPATH="{ROOT}" exec "{sys.executable}" -m cli "$@"\n')
     shim.chmod(0o755)
-    there = {"tfm"}
+    there = {"fable"} if EMBEDDED.exists() else set()
     for name, target, place in (("smollm2", smollm2, "models/smollm2"), ("runs/first", training, "runs/first")):
         if target is not None:
             (home / place).symlink_to(target.resolve())
             there.add(name)
     return there
+
+
+def model_of(command: str) -> str:
+    return next((name for name in ("smollm2", "runs/first") if name in command), "fable")
 
 
 def drifted(old: str, new: str) -> bool:
@@ -56,9 +66,9 @@ def drifted(old: str, new: str) -> bool:
     )
 
 
-def _words(text: str) -> list[str]:
+def _words(text: str) -> list[list[str]]:
     plain = re.sub("[▏▎▍▌▋▊▉█─]+", " ", text)
-    return NUMBER.sub("0", plain).split()
+    return [line.split() for line in NUMBER.sub("0", plain).splitlines()]
 
 
 def _numbers(text: str) -> list[float]:
@@ -74,20 +84,23 @@ def main() -> int:
     page, changed = PAGE.read_text(encoding="utf-8"), 0
     with tempfile.TemporaryDirectory() as folder:
         there = furnish(Path(folder), given.smollm2, given.run)
+        if given.check:
+            page = PENDING.sub("", page)
+        elif "fable" in there:
+            page = PENDING.sub(r"\1", page)
 
         def fresh(block: re.Match[str]) -> str:
             nonlocal changed
             command, old = block["command"], block["output"]
-            missing = {name for name in ("smollm2", "runs/first") if name in command} - there
-            if missing:
-                print(f"left as it is, no {', '.join(missing)}: {command}", file=sys.stderr)
+            if (model := model_of(command)) not in there:
+                print(f"left as it is, no {model}: {command}", file=sys.stderr)
                 return block[0]
             new = run(command, Path(folder))
-            if drifted(old, new):
-                changed += 1
-                print(f"{'drifted' if given.check else 'new'}: {command}", file=sys.stderr)
-                return f"```console\n$ {command}\n{new}```"
-            return block[0]
+            if not drifted(old, new):
+                return block[0]
+            changed += 1
+            print(f"{'drifted' if given.check else 'new'}: {command}", file=sys.stderr, flush=True)
+            return f"```console\n$ {command}\n{new}```"
 
         page = BLOCK.sub(fresh, page)
     if not given.check:
