@@ -20,32 +20,40 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if spec.gain else None
 
     def forward(self, x: Tensor) -> Tensor:
-        h = over_rms(at_least_float32(x), self.eps)
-        if self.weight is not None:
-            h = h * (1.0 + at_least_float32(self.weight) if self.unit_offset else self.weight)
-        return h.to(x.dtype)
+        h = at_least_float32(x)
+        one = h.new_ones(x.shape[-1])
+        gain = one if self.weight is None else at_least_float32(self.weight)
+        if self.weight is not None and self.unit_offset:
+            gain = 1.0 + gain
+        if gain.ndim == 1:
+            return rms_norm(h, gain, self.eps).to(x.dtype)
+        return (rms_norm(h, one, self.eps) * gain).to(x.dtype)  # a gain for each head
 
 
-class _OverRMS(torch.autograd.Function):
-    """x / rms(x). Torch's own way back, through each operation or its rms_norm, takes half as long again on a CPU."""
+class _RMSNorm(torch.autograd.Function):
+    """x / rms(x) · gain. The way back is LayerNorm's kernel, told that the mean is zero: twice as fast on a CPU as
+    through each operation, and F.rms_norm is no faster than that."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, eps: float) -> Tensor:
+    def forward(ctx: Any, x: Tensor, gain: Tensor, eps: float) -> Tensor:
         scale = torch.rsqrt(x.square().mean(-1, keepdim=True) + eps)
-        y = x * scale
-        ctx.save_for_backward(y, scale)
-        return y
+        ctx.save_for_backward(x, scale, gain)
+        return (x * scale).mul_(gain)
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        y, scale = ctx.saved_tensors
-        along = torch.linalg.vecdot(slope, y)[..., None] / y.shape[-1]  # what only changes the length is lost
-        return torch.addcmul(slope, y, along, value=-1).mul_(scale), None
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, Tensor, None]:
+        x, scale, gain = ctx.saved_tensors
+        C = x.shape[-1]
+        dx, dgain, _ = torch.ops.aten.native_layer_norm_backward(
+            slope.contiguous(), x, [C], torch.zeros_like(scale), scale, gain, None, [True, True, False]
+        )
+        lost = (slope @ gain)[..., None] / C  # a mean that is taken away in LayerNorm, but not here
+        return dx.add_(lost * scale), dgain, None
 
 
-def over_rms(x: Tensor, eps: float) -> Tensor:
-    return _OverRMS.apply(x, eps)  # type: ignore[no-untyped-call]
+def rms_norm(x: Tensor, gain: Tensor, eps: float) -> Tensor:
+    return _RMSNorm.apply(x, gain, eps)  # type: ignore[no-untyped-call]
 
 
 class LayerNorm(nn.Module):

@@ -40,9 +40,13 @@ class _Turn(torch.autograd.Function):
 
 
 def _turned(x: Tensor, cos: Tensor, sin: Tensor) -> Tensor:
-    half = cos.shape[-1]
-    a, b = x[..., :half], x[..., half : 2 * half]
-    return torch.cat((a * cos - b * sin, b * cos + a * sin, x[..., 2 * half :]), dim=-1)
+    """(a, b) -> (a·cos - b·sin, b·cos + a·sin), with tables for all heads: then each product is one long loop."""
+    a, b, rest = x.tensor_split((cos.shape[-1], 2 * cos.shape[-1]), dim=-1)
+    heads = (-1, -1, x.shape[2], -1)
+    along = torch.cat((cos, cos), dim=-1).expand(heads).contiguous()
+    across = torch.cat((-sin, sin), dim=-1).expand(heads).contiguous()
+    turned = torch.cat((a, b), dim=-1).mul_(along).add_(torch.cat((b, a), dim=-1).mul_(across))
+    return torch.cat((turned, rest), dim=-1) if rest.shape[-1] else turned
 
 
 def rotation(rope: Rope, positions: Tensor, horizons: list[int], dtype: torch.dtype) -> Rotation:

@@ -29,7 +29,7 @@ SMALL = ("--layers", "2", "--width", "32", "--heads", "2", "--context", "16", "-
 # Without decay, the steps of a run do not depend on how long it is going to be.
 FLAT = (*SMALL, "--batch", "8", "--micro-batch", "2", "--warmup", "0", "--decay", "0")
 STEPS = 28
-PATIENCE = 120  # seconds, after which whoever still runs is killed
+PATIENCE = 300  # seconds, after which whoever still runs is killed
 
 
 class Launcher:
