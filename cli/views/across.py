@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from cli.question import Question
-from cli.render import Cell, Column, Table, share, spark
+from cli.render import Cell, Column, Table, fitting, share, spark
 from cli.subject import Subject, read
 from cli.terminal import progress
 from cli.views.roles import kinds_of, on_repeated
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from weights.load import Loaded
 
 SHOWN = ("induction", "duplicate", "previous", "sink")
-NARROW = 16  # checkpoints that a sparkline has room for
+SPARKS = range(16, 5, -1)  # checkpoints in a sparkline: as many as there is room for
 
 
 class Stage(NamedTuple):
@@ -102,7 +102,7 @@ class AcrossView(View):
         ]
 
     def tables(self, width: int) -> list[Table]:
-        return [self._surprisal(), self._development()]
+        return [self._surprisal(), fitting(width, self._development, SPARKS)]
 
     def _surprisal(self) -> Table:
         body: list[list[Cell | str]] = [
@@ -117,21 +117,17 @@ class AcrossView(View):
         kinds = [n for row in stage.kinds for n in row]
         return [str(kinds.count(n)) if kinds.count(n) else "·" for n in range(len(PATTERNS))]
 
-    def _development(self) -> Table:
-        columns = [Column("head"), *(Column(name) for name in SHOWN), Column("now"), Column("induction since step")]
+    def _development(self, size: int) -> Table:
+        columns = [Column("head"), *(Column(name) for name in SHOWN), Column("now"), Column("since step", right=True)]
         body: list[list[Cell | str]] = []
         for layer, head in self._heads():
             kind, since = self.stages[-1].kinds[layer][head], self.formed("induction", layer, head)
-            cells = [self._spark(name, layer, head) for name in SHOWN]
+            cells = [_spark(self.series(name, layer, head), size) for name in SHOWN]
             now = "·" if kind is None else PATTERNS[kind].name
             body.append([f"{layer}.{head}", *cells, now, "" if since is None else f"{since:,}"])
         steps = [stage.step for stage in self.stages]
         title = f"scores of every head over {len(steps)} checkpoints, step {steps[0]:,} to {steps[-1]:,}"
         return Table(title, columns, body, below=[self._verdict()])
-
-    def _spark(self, pattern: str, layer: int, head: int) -> str:
-        series = self.series(pattern, layer, head)
-        return f"{spark(_thinned(series))} {share(series[-1])}"
 
     def _verdict(self) -> str:
         found = [
@@ -160,8 +156,8 @@ def checkpoints(run: Path) -> list[tuple[int, Path]]:
     return [(step, folder / f"step-{step}") for step in found]
 
 
-def _thinned(series: Sequence[float]) -> list[float]:
-    """So many of them, evenly chosen, the last always."""
-    if len(series) <= NARROW:
-        return list(series)
-    return [series[round(i * (len(series) - 1) / (NARROW - 1))] for i in range(NARROW)]
+def _spark(series: Sequence[float], size: int) -> str:
+    """So many of them, evenly chosen, the last always and in figures."""
+    if len(series) > size:
+        series = [series[round(i * (len(series) - 1) / (size - 1))] for i in range(size)]
+    return f"{spark(series)} {share(series[-1])}"

@@ -9,6 +9,7 @@ from cli.render import Cell, Column, Table, share
 from cli.subject import Subject
 from cli.views.view import View, number
 from transformer.explain.roles import LOCAL, PATTERNS, Roles, kind, repeated
+from transformer.tokenizer import BYTE_PIECE
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -91,16 +92,24 @@ def on_repeated(subject: Subject, seed: int) -> Roles:
 
     from transformer.recording import Recorder
 
-    model, tokenizer = subject.model, subject.loaded.tokenizer
-    specials = set(tokenizer.specials.values())
+    model, specials = subject.model, set(subject.loaded.tokenizer.specials.values())
     added = [i for i, span in zip(subject.ids, subject.spans, strict=True) if span == (0, 0) and i in specials][:1]
-    ordinary = [i for i in range(min(tokenizer.size, model.config.vocab_size)) if i not in specials]
     length = min(SAID_TWICE, (model.config.context - len(added)) // 2)
-    ids, rows = repeated(ordinary, added, length, seed)
+    ids, rows = repeated(_ordinary(subject), added, length, seed)
     roles = Roles(model.config, ids, rows)
     with torch.inference_mode():
         model.hidden(torch.tensor([ids], device=model.embed.weight.device), tap=Recorder(roles))
     return roles
+
+
+def _ordinary(subject: Subject) -> list[int]:
+    """Tokens that a model has met in training: special ones and single bytes are in every vocabulary, met or not, and
+    a small model knows nothing of those that were not."""
+    tokenizer, size = subject.loaded.tokenizer, subject.model.config.vocab_size
+    specials = set(tokenizer.specials.values())
+    pieces = {i: tokenizer.piece(i) or "" for i in range(min(tokenizer.size, size)) if i not in specials}
+    met = [i for i, piece in pieces.items() if len(piece) > 1 and not BYTE_PIECE.fullmatch(piece)]
+    return met if len(met) >= SAID_TWICE else list(pieces)
 
 
 def kinds_of(roles: Roles) -> list[list[int | None]]:
