@@ -54,6 +54,7 @@ class GPT2(nn.Module):
             GPT2Config(
                 vocab_size=shape.vocab_size, n_positions=shape.context, n_embd=shape.width, n_layer=shape.layers,
                 n_head=shape.heads, resid_pdrop=0.0, embd_pdrop=0.0, attn_pdrop=0.0, use_cache=False,
+                bos_token_id=0, eos_token_id=0,
             )
         )  # fmt: skip
 
