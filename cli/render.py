@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TextIO
@@ -17,6 +18,7 @@ from rich.text import Text
 EIGHTHS = " ▏▎▍▌▋▊▉█"
 SPARKS = "▁▂▃▄▅▆▇█"
 MANY, ENDS = 60, 20  # a terminal gets no more rows than MANY: of a longer table, the first and last ENDS
+NUMBERED = re.compile(r".+(#\d+)", re.DOTALL)
 GAP = 2  # columns of a terminal between two of a table
 COLD, HOT = (28, 32, 44), (250, 178, 60)  # background of a heat map's 0 and 1
 
@@ -149,8 +151,13 @@ def _heat(heat: float) -> Style:
 
 
 def fit(text: str, width: int) -> str:
-    """At most `width` columns of a terminal, an ellipsis where something is missing."""
-    return text if cell_len(text) <= width else set_cell_size(text, width - 1).rstrip() + "…"
+    """At most `width` columns of a terminal, an ellipsis where something is missing; what tells equal tokens apart
+    (it#2) stays."""
+    if cell_len(text) <= width:
+        return text
+    numbered = NUMBERED.fullmatch(text)
+    number = numbered[1] if numbered and len(numbered[1]) + 2 <= width else ""
+    return set_cell_size(text, width - 1 - len(number)).rstrip() + "…" + number
 
 
 def pad(text: str, width: int) -> str:

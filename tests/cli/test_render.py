@@ -84,6 +84,7 @@ def test_fit_and_pad_count_columns_of_a_terminal() -> None:
     assert fit("苹果苹果", 8) == "苹果苹果"
     assert cell_len(fit("苹果苹果苹", 8)) <= 8 and fit("苹果苹果苹", 8).endswith("…")
     assert fit("abcdefgh", 5) == "abcd…"
+    assert fit("because#2", 7) == "beca…#2" and fit("a#22222", 4) == "a#2…"
     assert cell_len(pad("苹果", 7)) == 7
 
 
