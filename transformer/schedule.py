@@ -15,7 +15,7 @@ class Recipe:
 
     optimizer: Literal["muon", "adamw"] = "muon"
     lr: float = 0.02  # of the matrices; with AdamW alone, of everything
-    embedding_lr: float = 0.003  # of embedding, head, gains and biases beside Muon
+    embedding_lr: float = 0.01  # of embedding, head, gains and biases beside Muon
     weight_decay: float = 0.0
     clip: float = 1.0  # of the gradient's norm; 0: never
     length: int = 0  # tokens a sample; 0: as many as the model can see
