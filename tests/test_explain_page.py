@@ -17,11 +17,11 @@ from rich.cells import cell_len
 from cli.main import app
 
 ROOT = Path(__file__).parent.parent
-SCRIPT = ROOT / "docs" / "make_explain.py"
+SCRIPT = ROOT / "docs" / "fill_pages.py"
 
 
 def load_script() -> ModuleType:
-    spec = importlib.util.spec_from_file_location("make_explain", SCRIPT)
+    spec = importlib.util.spec_from_file_location("fill_pages", SCRIPT)
     assert spec is not None and spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)

@@ -5,7 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 
 RIGHT = """
-struct Matrix { const float *numbers; const signed char *codes; const float *scales, *offsets, *bias; long N, K, group; };
+struct Matrix {
+    const float *numbers;
+    const signed char *codes;
+    const float *scales, *offsets, *bias;
+    long N, K, group;
+};
 extern "C" void *tfm_sgemm;
 void *tfm_sgemm;
 extern "C" void tfm_blocks(const void *, long, const void *, float *, int) {}
