@@ -105,8 +105,8 @@ class Overview(View):
         rows = [self.reads(i, self.question.top or 2) for i in self.rows]
         entries = Entries(subject.names, rows, size)
         columns = [
-            Column("#", right=True),
-            Column("token"),
+            Column("#", right=True, label=True),
+            Column("token", label=True),
             Column("sink", right=True),
             Column(f"reads (mean of {heads} heads)"),
             *([Column("spread", right=True)] if self.entropy else []),

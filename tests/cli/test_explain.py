@@ -525,3 +525,16 @@ def test_chat_generation_is_explained_in_its_own_text(tiny: Path) -> None:
     found = answer(tiny, "--generated", "--chat", "hi <|im_end|>", "-n", "4", "-t", "0")
     assert found["text"].startswith("<|im_start|>user\nhi <|im_end|><|im_end|>\n<|im_start|>assistant\n")
     assert sum(t["generated"] for t in found["tokens"]) == 4
+
+
+def test_a_narrow_terminal_gets_the_columns_below_one_another(tiny: Path) -> None:
+    """Nothing is cut off: every row stands in each block, beside its token."""
+    wide, narrow = (
+        tfm("explain", "-m", str(tiny), "the little fox ran and ran", COLUMNS=columns).out.decode()
+        for columns in ("100", "44")
+    )
+    assert all(cell_len(line) <= 44 for line in narrow.splitlines() if not line.startswith("next:"))
+    for heading in ("sink", "reads", "sharpest head", "bits", "expected"):
+        assert heading in wide and heading in narrow
+    bits = [line.split()[-3] for line in wide.splitlines() if line.endswith("%") and not line.startswith("next:")]
+    assert len(bits) > 3 and all(f" {number} " in narrow for number in bits)

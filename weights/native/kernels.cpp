@@ -62,6 +62,8 @@ static void gate(const float *gates, const float *ups, int64_t F, int32_t activa
     }
 }
 
+constexpr int64_t SPAN = 256;  // keys taken at once: with their values they stay in the cache of one core
+
 // ---- Attention --------------------------------------------------------------------------------------------------
 
 // The scores of Q queries and KEYS keys: every number that is loaded meets several others.

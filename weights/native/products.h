@@ -24,7 +24,6 @@ constexpr int64_t NEAR = 65536;  // numbers that stay in the cache of one core
 constexpr int64_t DEEP = 256;    // pairs of numbers whose products are added up in whole numbers
 constexpr int64_t AHEAD = 4096;  // bytes: how far memory is asked for before it is needed
 constexpr int64_t LINE = 64;     // bytes that memory gives at once
-constexpr int64_t SPAN = 256;    // keys taken at once: with their values they stay in the cache of one core
 
 typedef float Floats __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
@@ -159,9 +158,8 @@ static void product_of_few(const Matrix &w, const float *x, float *y, bool add) 
     }
 }
 
-// Number k of row n.
+// What code k of row n stands for.
 static inline float number(const Matrix &w, int64_t n, int64_t k) {
-    if (!w.codes) return w.numbers[n * w.K + k];
     int64_t g = (n * w.K + k) / w.group;
     return w.codes[n * w.K + k] * w.scales[g] + (w.offsets ? w.offsets[g] : 0);
 }
