@@ -40,7 +40,7 @@ def generate(
     system: Annotated[str | None, typer.Option(help="System message; implies --chat.")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="One JSON object a completion, one a line.")] = False,
     jsonl: Annotated[str | None, typer.Option(help="Prompts from a JSONL file, or - for stdin.")] = None,
-    rows: Annotated[int, typer.Option(min=1, max=4096, help="With --jsonl: rows decoded together.")] = 16,
+    rows: Annotated[int, typer.Option(min=1, max=4096, help="With --jsonl: rows decoded together.")] = 32,
     prompt_lookup: Annotated[
         int, typer.Option(min=0, max=64, help="Guess up to so many tokens from the context: the same text, faster.")
     ] = 0,

@@ -74,12 +74,12 @@ class KVCache:
         self.lengths += new
         self.peaks.clamp_(min=self.lengths)
 
-    def crop(self, length: int) -> None:
-        """Forgets everything from position `length` on."""
-        back = int(self.peaks.max()) - length
+    def crop(self, length: int | Tensor) -> None:
+        """Forgets everything from position `length` on; a tensor has one for each row."""
+        back = int((self.peaks - length).max())
         if back > self.step and any(self.windows):
             raise ValueError(f"cannot go back {back} tokens: a window keeps only {self.step} beyond itself")
-        self.lengths.clamp_(max=length)
+        self.lengths.clamp_(max=length)  # in place: rows of a larger cache share them
 
     def move(self, source: int, target: int) -> None:
         """Row `target` becomes a copy of row `source`."""

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.utils.rnn import pad_sequence
 
 from transformer.cache import KVCache
 from transformer.errors import InputError
@@ -47,7 +49,7 @@ class Request:
 
     def take(self, logits: Tensor) -> Token:
         """Chooses the next id from logits (V,)."""
-        if not bool(torch.isfinite(logits).all()):
+        if not all(math.isfinite(bound) for bound in logits.aminmax()):
             raise InputError("the model's logits are not finite: its weights are damaged or too large for the dtype")
         id = self.sampling.choose(logits, self.prompt, self.text, self.random)
         self.text.append(id)
@@ -80,6 +82,17 @@ def prefill(
         x = model.hidden(torch.tensor([ids[start : start + CHUNK]], device=device), cache, tap)
         progress(min(start + CHUNK, len(ids)))
     return model.logits(x[:, -1:])[0, -1]
+
+
+@torch.inference_mode()
+def prefill_together(model: Transformer, cache: KVCache, prompts: list[Sequence[int]]) -> Tensor:
+    """Reads a prompt into each row of an empty cache, in one pass; the logits (B, V) behind them. Shorter prompts are
+    filled up at their ends, where none of their own tokens looks, and cropped again."""
+    lengths = torch.tensor([len(ids) for ids in prompts])
+    padded = pad_sequence([torch.tensor(ids) for ids in prompts], batch_first=True)  # (B, T)
+    x = model.hidden(padded.to(model.embed.weight.device), cache)
+    cache.crop(lengths)
+    return model.logits(x[torch.arange(len(prompts)), lengths - 1])
 
 
 @torch.inference_mode()
@@ -134,31 +147,57 @@ def generate_many(
     `next_request(wait)` gives a request, or None if there is none: for now, or for good if it was to wait.
     """
     active: list[Request] = []
-    rows = len(cache.lengths)
     while True:
-        while len(active) < rows and (request := next_request(not active)) is not None:
-            slot = len(active)
-            _make_room(cache, len(request.prompt), request.horizon)
-            row = cache.rows(slot, slot + 1)
-            row.reset()
-            row.horizons[0] = request.horizon
-            yield request, request.take(prefill(model, row, request.prompt))
-            if not request.done:
-                active.append(request)
-        if not active:
+        arrived: list[Request] = []
+        while len(active) + len(arrived) < len(cache.lengths):
+            if (request := next_request(not active and not arrived)) is None:
+                break
+            arrived.append(request)
+        if not active and not arrived:
             return
-        row = cache.rows(0, len(active))
-        _make_room(cache, int(row.lengths.max()) + 1, max(r.horizon for r in active))
-        logits = step(model, cache.rows(0, len(active)), [r.text[-1] for r in active])
-        for request, row_logits in zip(list(active), logits, strict=True):
-            if not request.done:
-                yield request, request.take(row_logits)
+        if active:
+            _make_room(cache, int(cache.lengths[: len(active)].max()) + 1, max(r.horizon for r in active))
+            logits = step(model, cache.rows(0, len(active)), [r.text[-1] for r in active])
+            yield from _taken(active, logits)
+        for group in _groups(arrived):
+            rows = slice(len(active), len(active) + len(group))
+            active += group
+            yield from _taken(group, _join(model, cache, rows, group))
         for slot in reversed(range(len(active))):
             if active[slot].done:
                 last = active.pop()
                 if slot < len(active):
                     active[slot] = last
                     cache.move(len(active), slot)
+
+
+def _taken(requests: list[Request], logits: Tensor) -> Iterator[tuple[Request, Token]]:
+    for request, row in zip(requests, logits, strict=True):
+        if not request.done:
+            yield request, request.take(row)
+
+
+def _groups(requests: list[Request]) -> Iterator[list[Request]]:
+    """Prompts of about the same length, as many as one pass can read."""
+    group: list[Request] = []
+    for request in sorted(requests, key=lambda request: len(request.prompt)):
+        if group and len(request.prompt) * (len(group) + 1) > CHUNK:
+            yield group
+            group = []
+        group.append(request)
+    if group:
+        yield group
+
+
+def _join(model: Transformer, cache: KVCache, rows: slice, requests: list[Request]) -> Tensor:
+    """Reads the prompts of new requests into rows of their own; the logits (B, V) behind them."""
+    _make_room(cache, max(len(r.prompt) for r in requests), max(r.horizon for r in requests))
+    part = cache.rows(rows.start, rows.stop)
+    part.reset()
+    part.horizons.copy_(torch.tensor([r.horizon for r in requests]))
+    if len(requests) == 1:
+        return prefill(model, part, requests[0].prompt)[None]
+    return prefill_together(model, part, [r.prompt for r in requests])
 
 
 def _make_room(cache: KVCache, needed: int, horizon: int) -> None:

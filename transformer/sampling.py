@@ -42,17 +42,17 @@ class Sampling:
 
     def choose(self, logits: Tensor, prompt: Sequence[int], text: Sequence[int], random: torch.Generator) -> int:
         """The next id after prompt and text, from the logits (V,) at their end."""
-        logits = self._penalised(logits.double(), prompt, text)
+        logits = self._penalised(logits, prompt, text)
         if self.temperature == 0:
             return int(logits.argmax())
-        ids, probabilities = self.candidates(logits)
+        ids, probabilities = self.candidates(logits.double())
         draw = torch.rand((), generator=random, dtype=torch.float64)
         place = int(torch.searchsorted(probabilities.cumsum(0), draw.to(logits.device)))
         return int(ids[min(place, len(ids) - 1)])
 
     def distribution(self, logits: Tensor, prompt: Sequence[int], text: Sequence[int]) -> Tensor:
         """The probability of each id (V,) that `choose` draws from."""
-        logits = self._penalised(logits.double(), prompt, text)
+        logits = self._penalised(logits, prompt, text).double()
         if self.temperature == 0:
             return torch.zeros_like(logits).index_fill_(0, logits.argmax(), 1.0)
         ids, probabilities = self.candidates(logits)
@@ -87,6 +87,7 @@ class Sampling:
 
     def _penalised(self, logits: Tensor, prompt: Sequence[int], text: Sequence[int]) -> Tensor:
         if self.repetition_penalty != 1:
+            logits = logits.double()
             seen = torch.tensor([*{*prompt, *text}], dtype=torch.int64, device=logits.device)
             values = logits[seen]
             values = torch.where(values > 0, values / self.repetition_penalty, values * self.repetition_penalty)
@@ -94,5 +95,5 @@ class Sampling:
         if (self.presence_penalty or self.frequency_penalty) and text:
             said = torch.tensor(text, dtype=torch.int64, device=logits.device)
             counts = torch.bincount(said, minlength=len(logits))
-            logits = logits - self.presence_penalty * (counts > 0) - self.frequency_penalty * counts
+            logits = logits.double() - self.presence_penalty * (counts > 0) - self.frequency_penalty * counts
         return logits

@@ -64,6 +64,18 @@ def test_many_rows_give_what_each_gives_alone() -> None:
         assert [t.id for t in generate(MODEL, new_cache(MODEL), alone)] == request.text
 
 
+def test_waiting_prompts_are_read_in_as_few_passes_as_they_fit_into(monkeypatch: pytest.MonkeyPatch) -> None:
+    passes: list[tuple[int, ...]] = []
+    hidden = MODEL.hidden
+    monkeypatch.setattr(MODEL, "hidden", lambda ids, *rest: passes.append(tuple(ids.shape)) or hidden(ids, *rest))
+    lengths = (9, CHUNK // 2, 3, CHUNK + 1, 200, 8)
+    requests = [Request([3 + n % 300] * n, GREEDY, 2) for n in lengths]
+    waiting = iter(requests)
+    list(generate_many(MODEL, new_cache(MODEL, rows=6), lambda wait: next(waiting, None)))
+    assert passes == [(3, 9), (2, CHUNK // 2), (1, CHUNK), (1, 1), (6, 1)]
+    assert [r.text for r in requests] == [uncached(MODEL, list(r.prompt), 2) for r in requests]
+
+
 def test_many_rows_with_windows_that_wrap() -> None:
     layers = tuple(Layer(mlp_width=48, attention_scale=8**-0.5, rope=Rope(dim=8), window=w) for w in (6, None, 6))
     model = tiny_model(tiny_config(layers=layers, context=4096))

@@ -183,7 +183,7 @@ static int64_t room_size(const Block &b, const Pass &c) {
 }
 
 // Called by all threads of a team. x (M, C) becomes the block's output.
-static void block(const Block &b, const Pass &c, int64_t layer, float *x, float *room, const Scratch &scratch) {
+static void block(const Block &b, const Pass &c, int64_t layer, float *x, float *room, const Rounded &rounded) {
     int64_t M = c.M, group = b.H / b.K, heads = b.H + 2 * b.K;
     float *h = room, *qkv = h + M * b.C, *read = qkv + M * heads * b.D, *both = read + M * b.H * b.D;
     float *inner = both + 2 * M * b.F, *parts = inner + M * b.F;
@@ -191,7 +191,7 @@ static void block(const Block &b, const Pass &c, int64_t layer, float *x, float 
     float *keys = c.keys[layer], *values = c.values[layer];
 #pragma omp for
     for (int64_t m = 0; m < M; m++) rms_norm(x + m * b.C, b.attention_gain, b.eps, b.C, h + m * b.C);
-    product(b.qkv, h, M, qkv, false, scratch);
+    product(b.qkv, h, M, qkv, false, rounded);
 #pragma omp for
     for (int64_t i = 0; i < M * heads; i++) {
         int64_t m = i / heads, n = i % heads;  // heads of queries first, then of keys, then of values
@@ -222,37 +222,33 @@ static void block(const Block &b, const Pass &c, int64_t layer, float *x, float 
         int64_t m = i / b.H, item = m * c.parts * b.H + i % b.H, used = std::min(c.parts, c.slots[m] / c.part + 1);
         join(parts + item * b.D, softmax + item, used, b.H, b.D, read + i * b.D);
     }
-    product(b.out, read, M, x, true, scratch);
+    product(b.out, read, M, x, true, rounded);
 #pragma omp for
     for (int64_t m = 0; m < M; m++) rms_norm(x + m * b.C, b.mlp_gain, b.eps, b.C, h + m * b.C);
-    product(b.gate_up, h, M, both, false, scratch);
+    product(b.gate_up, h, M, both, false, rounded);
 #pragma omp for
     for (int64_t m = 0; m < M; m++)
         gate(both + 2 * m * b.F, both + (2 * m + 1) * b.F, b.F, b.activation, inner + m * b.F);
-    product(b.down, inner, M, x, true, scratch);
+    product(b.down, inner, M, x, true, rounded);
 }
 
 extern "C" {
 
 // y (M, N) = w · x (M, K)
 void tfm_linear(const Matrix *w, const float *x, float *y, int64_t M, int threads) {
-    Shared shared(M, w->K);
+    static thread_local Room room;
+    Rounded rounded(room, M, w->K);
 #pragma omp parallel num_threads(threads)
-    {
-        Scratch scratch(shared);
-        product(*w, x, M, y, false, scratch);
-    }
+    product(*w, x, M, y, false, rounded);
 }
 
 // x (M, C) goes through all blocks.
 void tfm_blocks(const Block *b, int64_t layers, const Pass *pass, float *x, int threads) {
-    std::unique_ptr<float[]> room(new float[room_size(b[0], *pass)]);
-    Shared shared(pass->M, std::max({b->C, b->H * b->D, b->F}));
+    static thread_local Room room, wide;
+    float *between = wide.of(room_size(b[0], *pass));
+    Rounded rounded(room, pass->M, std::max({b->C, b->H * b->D, b->F}));
 #pragma omp parallel num_threads(threads)
-    {
-        Scratch scratch(shared);
-        for (int64_t layer = 0; layer < layers; layer++) block(b[layer], *pass, layer, x, room.get(), scratch);
-    }
+    for (int64_t layer = 0; layer < layers; layer++) block(b[layer], *pass, layer, x, between, rounded);
 }
 
 }  // extern "C"

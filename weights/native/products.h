@@ -7,6 +7,7 @@
 #include <cstring>
 #include <memory>
 #include <omp.h>
+#include <utility>
 #if defined(__x86_64__)
 #include <immintrin.h>
 #endif
@@ -21,7 +22,7 @@ constexpr int TALL = 6;
 constexpr int WIDE = 2 * WIDTH;
 constexpr int64_t FEW = 8;       // rows of x up to which a product is bound by reading weights
 constexpr int64_t NEAR = 65536;  // numbers that stay in the cache of one core
-constexpr int64_t DEEP = 256;    // pairs of numbers whose products are added up in whole numbers
+constexpr int64_t DEEP = 320;    // pairs of numbers whose products are added up in whole numbers
 constexpr int64_t AHEAD = 4096;  // bytes: how far memory is asked for before it is needed
 constexpr int64_t LINE = 64;     // bytes that memory gives at once
 
@@ -158,12 +159,6 @@ static void product_of_few(const Matrix &w, const float *x, float *y, bool add) 
     }
 }
 
-// What code k of row n stands for.
-static inline float number(const Matrix &w, int64_t n, int64_t k) {
-    int64_t g = (n * w.K + k) / w.group;
-    return w.codes[n * w.K + k] * w.scales[g] + (w.offsets ? w.offsets[g] : 0);
-}
-
 // Where torch brings a product of its own for many rows, that is the better one; null otherwise.
 typedef void Sgemm(const char *, const char *, const int *, const int *, const int *, const float *, const float *,
                    const int *, const float *, const int *, const float *, float *, const int *);
@@ -171,47 +166,60 @@ extern "C" {
 Sgemm *tfm_sgemm;
 }
 
+// The numbers that a row of codes stands for.
+static void decode(const Matrix &w, int64_t n, float *numbers) {
+    const int8_t *codes = w.codes + n * w.K;
+    for (int64_t k = 0, g = n * (w.K / w.group); k < w.K; g++) {
+        float scale = w.scales[g], offset = w.offsets ? w.offsets[g] : 0;
+        int64_t last = k + w.group;
+        for (; k + WIDTH <= last; k += WIDTH) store(numbers + k, load(codes + k) * scale + offset);
+        for (; k < last; k++) numbers[k] = codes[k] * scale + offset;
+    }
+}
+
+// Memory that a thread keeps from call to call: the kernel takes its time to give out new one.
+struct Room {
+    std::unique_ptr<float[]> memory;
+    int64_t size = 0;
+    float *of(int64_t wanted) {
+        if (wanted > size) memory.reset(new float[size = wanted]);
+        return memory.get();
+    }
+};
+
 // Many rows of x, by torch's product: some rows of weights at a time if they have to be made of codes first.
-static void product_by_torch(const Matrix &w, const float *x, int64_t M, float *y, bool add, float *made) {
+static void product_by_torch(const Matrix &w, const float *x, int64_t M, float *y, bool add) {
+    static thread_local Room room;
     Share share(w.N);
     int64_t some = w.codes ? std::max<int64_t>(1, NEAR / w.K) : w.N;
+    float *decoded = w.codes ? room.of(some * w.K) : nullptr;
     for (int64_t first = share.first; first < share.last; first += some) {
         int64_t count = std::min(some, share.last - first);
-        for (int64_t i = 0; w.codes && i < count; i++)
-            for (int64_t k = 0; k < w.K; k++) made[i * w.K + k] = number(w, first + i, k);
+        for (int64_t i = 0; w.codes && i < count; i++) decode(w, first + i, decoded + i * w.K);
         int rows = M, columns = count, K = w.K, N = w.N;
         float one = 1, keep = add;
-        tfm_sgemm("T", "N", &columns, &rows, &K, &one, w.codes ? made : w.numbers + first * w.K, &K, x, &K, &keep,
+        tfm_sgemm("T", "N", &columns, &rows, &K, &one, w.codes ? decoded : w.numbers + first * w.K, &K, x, &K, &keep,
                   y + first, &N);
         for (int64_t m = 0; w.bias && m < M; m++)
             for (int64_t n = first; n < first + count; n++) y[m * w.N + n] += w.bias[n];
     }
 }
 
-// Room for products of many rows of K numbers: of all threads, x in whole numbers and what one of each row stands for;
-struct Shared {
-    int64_t K;
-    std::unique_ptr<int16_t[]> rounded;
-    std::unique_ptr<float[]> steps;
-    Shared(int64_t M, int64_t K)
-        : K(M <= FEW ? 0 : K), rounded(new int16_t[M * (this->K + 1)]), steps(new float[M]) {}
+// Rows of x in whole numbers of sixteen bits, as large as products with codes can be added up in 32, and what one of
+// them stands for in each row. Two numbers of K are a pair, if need be with a zero.
+struct Rounded {
+    float *steps;
+    int32_t *pairs;
+    Rounded(Room &room, int64_t M, int64_t K)
+        : steps(M > FEW ? room.of(M * ((K + 1) / 2 + 1)) : nullptr), pairs((int32_t *)(steps + M)) {}
 };
 
-// and of one, numbers made of codes, or codes side by side.
-struct Scratch {
-    const Shared &shared;
-    std::unique_ptr<float[]> own;
-    explicit Scratch(const Shared &shared)
-        : shared(shared), own(new float[shared.K ? std::max<int64_t>(NEAR, (shared.K + 1) * WIDE) : 0]) {}
-};
-
-// Rows of x in whole numbers of sixteen bits, as large as products with codes can be added up in 32.
-static void round_rows(const float *x, int64_t M, int64_t K, const Shared &shared) {
+static void round_rows(const float *x, int64_t M, int64_t K, const Rounded &rounded) {
     constexpr float limit = std::min<int64_t>(32767, INT32_MAX / (128 * 2 * DEEP));
 #pragma omp for
     for (int64_t m = 0; m < M; m++) {
         const float *row = x + m * K;
-        int16_t *target = shared.rounded.get() + m * (K + K % 2);
+        int16_t *target = (int16_t *)(rounded.pairs + m * ((K + 1) / 2));
         int32_t bits = 0;  // of the largest number but for its sign: as whole numbers, floats have the same order
         for (int64_t k = 0; k < K; k++) bits = std::max(bits, ((const Bits *)row)[k] & INT32_MAX);
         float largest;
@@ -220,28 +228,66 @@ static void round_rows(const float *x, int64_t M, int64_t K, const Shared &share
         // Beyond this number there are no halves: added and taken away again, it rounds.
         for (int64_t k = 0; k < K; k++) target[k] = (int16_t)(int32_t)(row[k] * factor + 12582912.0f - 12582912.0f);
         if (K % 2) target[K] = 0;
-        shared.steps[m] = largest / limit;
+        rounded.steps[m] = largest / limit;
     }
+}
+
+// 2 · WIDTH codes as pairs of sixteen bits.
+static inline Ints load_pairs(const int8_t *p) {
+#if defined(__AVX512BW__)
+    return (Ints)_mm512_cvtepi8_epi16(_mm256_loadu_si256((const __m256i *)p));
+#elif defined(__AVX2__) && !defined(__AVX512F__)
+    return (Ints)_mm256_cvtepi8_epi16(_mm_loadu_si128((const __m128i *)p));
+#else
+    Ints v;
+    for (int i = 0; i < WIDTH; i++) v[i] = (uint16_t)p[2 * i] | (uint32_t)p[2 * i + 1] << 16;
+    return v;
+#endif
+}
+
+// Where numbers of a and b stand with their bit S apart, those in the wrong one change places.
+template <int S, int... I>
+static inline void exchange(Ints &a, Ints &b, std::integer_sequence<int, I...>) {
+    Ints low = __builtin_shufflevector(a, b, (I & S ? WIDTH + I - S : I)...);
+    b = __builtin_shufflevector(a, b, (I & S ? WIDTH + I : I + S)...);
+    a = low;
+}
+
+// Rows become columns, one bit of their numbers after the other.
+template <int S = 1>
+static inline void transpose(Ints *square) {
+    for (int i = 0; i < WIDTH; i++)
+        if (!(i & S)) exchange<S>(square[i], square[i + S], std::make_integer_sequence<int, WIDTH>());
+    if constexpr (2 * S < WIDTH) transpose<2 * S>(square);
 }
 
 // WIDE rows of codes from row n on, side by side, two numbers of each at a time.
 static void pack(const Matrix &w, int64_t n, int32_t *panel) {
     int64_t pairs = (w.K + 1) / 2;
-    for (int64_t r = 0; r < WIDE; r++, n++) {
-        const int8_t *codes = w.codes + n * w.K;
-        for (int64_t k = 0; k < pairs; k++) panel[k * WIDE + r] = 0;
-        for (int64_t k = 0; n < w.N && k < w.K / 2; k++)
-            panel[k * WIDE + r] = (uint16_t)codes[2 * k] | (uint32_t)codes[2 * k + 1] << 16;
-        if (n < w.N && w.K % 2) panel[w.K / 2 * WIDE + r] = (uint16_t)codes[w.K - 1];
+    if (n + WIDE > w.N) memset(panel, 0, pairs * WIDE * sizeof *panel);
+    for (int64_t r = 0; r < WIDE && n + r < w.N; r += WIDTH) {
+        int64_t rows = std::min<int64_t>(WIDTH, w.N - n - r), k = 0;
+        const int8_t *codes = w.codes + (n + r) * w.K;
+        for (; rows == WIDTH && k + WIDTH <= w.K / 2; k += WIDTH) {
+            Ints square[WIDTH];
+            for (int i = 0; i < WIDTH; i++) square[i] = load_pairs(codes + i * w.K + 2 * k);
+            transpose(square);
+            for (int i = 0; i < WIDTH; i++) memcpy(panel + (k + i) * WIDE + r, square + i, sizeof *square);
+        }
+        for (; k < pairs; k++)
+            for (int64_t i = 0; i < rows; i++) {
+                const int8_t *pair = codes + i * w.K + 2 * k;
+                panel[k * WIDE + r + i] = (uint16_t)pair[0] | (2 * k + 1 < w.K ? (uint32_t)pair[1] << 16 : 0);
+            }
     }
 }
 
-// TALL rows of x against a panel from pair k on, so that two numbers of x meet all its rows at once. The first `done`
-// rows of y are not written.
+// TALL rows of x against the pairs k to last of a panel, so that two numbers of x meet all its rows at once. The first
+// `done` rows of y are not written.
 static void panel_product(const Matrix &w, const int32_t *x, const float *steps, const int32_t *panel, int64_t n,
-                          int64_t k, int64_t done, float *y, bool add) {
+                          int64_t k, int64_t last, int64_t done, float *y, bool add) {
     Ints left[TALL] = {}, right[TALL] = {};
-    int64_t pairs = (w.K + 1) / 2, last = std::min(k + DEEP, pairs);
+    int64_t pairs = (w.K + 1) / 2, columns = std::min<int64_t>(WIDE, w.N - n);
     bool begun = k > 0;
     for (; k < last; k++) {
         Ints a, b;
@@ -252,40 +298,53 @@ static void panel_product(const Matrix &w, const int32_t *x, const float *steps,
             right[r] += multiply_pairs(two, b);
         }
     }
+    auto copy = [columns](const float *from, float *to) {
+        if (columns == WIDE) memcpy(to, from, WIDE * sizeof *to);  // of a length that the compiler knows
+        else std::copy_n(from, columns, to);
+    };
+    float scales[WIDE] = {}, bias[WIDE] = {};
+    copy(w.scales + n, scales);
+    if (w.bias && !begun) copy(w.bias + n, bias);
     for (int r = done; r < TALL; r++) {
         float sums[WIDE];
-        store(sums, __builtin_convertvector(left[r], Floats) * steps[r]);
-        store(sums + WIDTH, __builtin_convertvector(right[r], Floats) * steps[r]);
-        for (int64_t c = n; c < std::min(n + WIDE, w.N); c++) {
-            float &target = y[r * w.N + c], part = sums[c - n] * w.scales[c];
-            target = part + (begun || add ? target : 0) + (begun || !w.bias ? 0 : w.bias[c]);
+        std::copy_n(bias, WIDE, sums);
+        if (begun || add) {
+            float before[WIDE] = {};
+            copy(y + r * w.N + n, before);
+            for (int c = 0; c < WIDE; c++) sums[c] += before[c];
         }
+        Floats l = __builtin_convertvector(left[r], Floats), h = __builtin_convertvector(right[r], Floats);
+        store(sums, load(sums) + l * steps[r] * load(scales));
+        store(sums + WIDTH, load(sums + WIDTH) + h * steps[r] * load(scales + WIDTH));
+        copy(sums, y + r * w.N + n);
     }
 }
 
 // Many rows of x against codes, in whole numbers, which is faster than in fp32. x has sixteen bits then, each row
 // by a step of its own. Some panels stay near while all of x passes by.
-static void product_of_many(const Matrix &w, const float *x, int64_t M, float *y, bool add, const Scratch &scratch) {
+static void product_of_many(const Matrix &w, const float *x, int64_t M, float *y, bool add, const Rounded &rounded) {
+    static thread_local Room room;
     int64_t pairs = (w.K + 1) / 2, size = pairs * WIDE, near = std::max<int64_t>(1, NEAR / size);
-    int32_t *panels = (int32_t *)scratch.own.get(), *rounded = (int32_t *)scratch.shared.rounded.get();
-    round_rows(x, M, w.K, scratch.shared);
+    int64_t parts = (pairs + DEEP - 1) / DEEP, deep = (pairs + parts - 1) / parts;
+    int32_t *panels = (int32_t *)room.of(near * size);
+    round_rows(x, M, w.K, rounded);
     Share share((w.N + WIDE - 1) / WIDE);
     for (int64_t first = share.first; first < share.last; first += near) {
         int64_t count = std::min(near, share.last - first);
         for (int64_t p = 0; p < count; p++) pack(w, (first + p) * WIDE, panels + p * size);
-        for (int64_t k = 0; k < pairs; k += DEEP)
+        for (int64_t k = 0; k < pairs; k += deep)
             for (int64_t next = 0; next < M; next += TALL) {
                 int64_t m = std::min(next, M - TALL);  // the last ones take some rows along that are done already
                 for (int64_t p = 0; p < count; p++)
-                    panel_product(w, rounded + m * pairs, scratch.shared.steps.get() + m, panels + p * size,
-                                  (first + p) * WIDE, k, next - m, y + m * w.N, add);
+                    panel_product(w, rounded.pairs + m * pairs, rounded.steps + m, panels + p * size,
+                                  (first + p) * WIDE, k, std::min(k + deep, pairs), next - m, y + m * w.N, add);
             }
     }
 }
 
 // y (M, N) = w · x (M, K), added to what y holds if `add`. Called by all threads of a team; nobody may read y before
 // all are done.
-static void product(const Matrix &w, const float *x, int64_t M, float *y, bool add, const Scratch &scratch) {
+static void product(const Matrix &w, const float *x, int64_t M, float *y, bool add, const Rounded &rounded) {
     switch (M) {
         case 1: product_of_few<1>(w, x, y, add); break;
         case 2: product_of_few<2>(w, x, y, add); break;
@@ -296,8 +355,8 @@ static void product(const Matrix &w, const float *x, int64_t M, float *y, bool a
         case 7: product_of_few<7>(w, x, y, add); break;
         case 8: product_of_few<8>(w, x, y, add); break;
         default:
-            if (w.codes && w.row_by_row()) product_of_many(w, x, M, y, add, scratch);
-            else product_by_torch(w, x, M, y, add, scratch.own.get());
+            if (w.codes && w.row_by_row()) product_of_many(w, x, M, y, add, rounded);
+            else product_by_torch(w, x, M, y, add);
     }
 #pragma omp barrier
 }
