@@ -129,7 +129,7 @@ def _stats(job: Job) -> str:
 
     timings, used = job.as_object()["timings"], job.as_object()["usage"]
     return (
-        f"{safe(job.loaded.name)}: {job.loaded.precision} on {job.loaded.model.embed.weight.device}, "
+        f"{safe(job.loaded.name)}: {job.loaded.precision} on {job.loaded.model.device}, "
         f"{torch.get_num_threads()} threads; loaded in {timings['load_s']:.2f} s, "
         f"{used['prompt_tokens']} prompt tokens in {timings['prefill_s']:.2f} s, "
         f"{used['completion_tokens']} written at {timings['decode_tokens_per_s']:.1f} a second; "

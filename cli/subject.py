@@ -89,7 +89,7 @@ class Subject:
 
     def needs(self, observers: Sequence[Observer]) -> int:
         """Bytes that a pass with these observers takes above the loaded model."""
-        return estimate(self.model.config, len(self.ids), observers, self.model.embed.weight.dtype.itemsize)
+        return estimate(self.model.config, len(self.ids), observers, self.model.dtype.itemsize)
 
     def run(self, observers: Sequence[Observer]) -> Tensor:
         """One pass; the stream behind the last block (n, C). What was generated goes through the cache token by
@@ -98,7 +98,7 @@ class Subject:
 
         from transformer.generate import CHUNK, new_cache
 
-        tap, ids = Recorder(*observers), torch.tensor([self.ids], device=self.model.embed.weight.device)
+        tap, ids = Recorder(*observers), torch.tensor([self.ids], device=self.model.device)
         with torch.inference_mode():
             if self.prompt is None:
                 return self.model.hidden(ids, tap=tap)[0]

@@ -49,7 +49,7 @@ class InTheOpen(Fused):
 
 def new_cache(model: Transformer, rows: int, length: int, step: int) -> KVCache:
     """With as little room as a cache can have, so that it must grow and its rings must wrap."""
-    cache = KVCache(model.config, rows, capacity=1, step=step, dtype=model.embed.weight.dtype)
+    cache = KVCache(model.config, rows, capacity=1, step=step, dtype=model.dtype)
     cache.horizons[:] = length
     return cache
 

@@ -63,9 +63,7 @@ class Request:
 
 
 def new_cache(model: Transformer, rows: int = 1, capacity: int = CHUNK) -> KVCache:
-    weight = model.embed.weight
-    dtype = weight.dtype if weight.dtype.is_floating_point else torch.float32
-    return KVCache(model.config, rows, capacity=capacity, step=CHUNK, dtype=dtype, device=weight.device)
+    return KVCache(model.config, rows, capacity=capacity, step=CHUNK, dtype=model.dtype, device=model.device)
 
 
 @torch.inference_mode()
@@ -77,7 +75,7 @@ def prefill(
     progress: Callable[[int], None] = lambda done: None,
 ) -> Tensor:
     """Reads a prompt into one row of a cache; the logits (V,) behind it."""
-    device = model.embed.weight.device
+    device = model.device
     for start in range(0, len(ids), CHUNK):
         x = model.hidden(torch.tensor([ids[start : start + CHUNK]], device=device), cache, tap)
         progress(min(start + CHUNK, len(ids)))
@@ -90,7 +88,7 @@ def prefill_together(model: Transformer, cache: KVCache, prompts: list[Sequence[
     filled up at their ends, where none of their own tokens looks, and cropped again."""
     lengths = torch.tensor([len(ids) for ids in prompts])
     padded = pad_sequence([torch.tensor(ids) for ids in prompts], batch_first=True)  # (B, T)
-    x = model.hidden(padded.to(model.embed.weight.device), cache)
+    x = model.hidden(padded.to(model.device), cache)
     cache.crop(lengths)
     return model.logits(x[torch.arange(len(prompts)), lengths - 1])
 
@@ -98,14 +96,14 @@ def prefill_together(model: Transformer, cache: KVCache, prompts: list[Sequence[
 @torch.inference_mode()
 def step(model: Transformer, cache: KVCache, ids: Sequence[int], tap: Tap = FUSED) -> Tensor:
     """One more id for each row of the cache; the logits (B, V) behind them."""
-    x = model.hidden(torch.tensor([[i] for i in ids], device=model.embed.weight.device), cache, tap)
+    x = model.hidden(torch.tensor([[i] for i in ids], device=model.device), cache, tap)
     return model.logits(x)[:, -1]
 
 
 @torch.inference_mode()
 def read(model: Transformer, cache: KVCache, ids: Sequence[int], tap: Tap = FUSED) -> Tensor:
     """Some ids behind the one row of the cache; the logits (T, V) behind each of them."""
-    return model(torch.tensor([ids], device=model.embed.weight.device), cache, tap)[0]
+    return model(torch.tensor([ids], device=model.device), cache, tap)[0]
 
 
 def generate(

@@ -32,8 +32,8 @@ class Codes(NamedTuple):
         groups = self.codes.to(self.scales.dtype).unflatten(1, (self.scales.shape[1], -1)) * self.scales[..., None]
         return (groups if self.offsets is None else groups + self.offsets[..., None]).flatten(1)
 
-    def rows(self, start: int, stop: int) -> Codes:
-        return Codes(*(None if part is None else part[start:stop] for part in self))  # type: ignore[arg-type]
+    def rows(self, which: slice | Tensor) -> Codes:
+        return Codes(*(None if part is None else part[which] for part in self))  # type: ignore[arg-type]
 
 
 class Int8Linear(nn.Module):
@@ -63,9 +63,27 @@ class Int8Linear(nn.Module):
             y = torch._weight_int8pack_mm(x.reshape(-1, K), codes, scales).view(*x.shape[:-1], N)
         else:
             some = max(1, BLOCK // K)
-            parts = (self.matrix.rows(start, start + some).numbers() for start in range(0, N, some))
+            parts = (self.matrix.rows(slice(start, start + some)).numbers() for start in range(0, N, some))
             y = torch.cat([F.linear(x, part.to(x.dtype)) for part in parts], dim=-1)
         return y if self.bias is None else y + self.bias
+
+
+class Int8Embedding(nn.Module):
+    """Stands in for an embedding: its rows become numbers as they are looked up."""
+
+    scales: Tensor
+
+    def __init__(self, matrix: Codes):
+        super().__init__()
+        self.matrix = matrix
+        self.register_buffer("scales", matrix.scales, persistent=False)  # tells device and precision, as a weight would
+
+    @property
+    def weight(self) -> Tensor:
+        return self.matrix.numbers()
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.matrix.rows(ids.flatten()).numbers().view(*ids.shape, -1)
 
 
 def quantize_rows(weight: Tensor) -> Codes:

@@ -6,6 +6,8 @@ D head width, C model width, V vocabulary.
 
 from __future__ import annotations
 
+from itertools import chain
+
 import torch
 from torch import Tensor, nn
 
@@ -107,6 +109,15 @@ class Transformer(nn.Module):
         """One matrix reads tokens and writes them, where the config says so."""
         if self.config.tied:
             self.head.weight = self.embed.weight
+
+    @property
+    def device(self) -> torch.device:
+        return next(chain(self.embed.parameters(), self.embed.buffers())).device
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the residual stream."""
+        return next(chain(self.embed.parameters(), self.embed.buffers())).dtype
 
     def forward(self, ids: Tensor, cache: KVCache | None = None, tap: Tap = FUSED) -> Tensor:
         """ids (B, T) -> logits (B, T, V)"""

@@ -107,7 +107,7 @@ def load_model(
     those as they are that the file has as codes."""
     import torch
 
-    from transformer.int8 import matrices, replace_matrix
+    from transformer.int8 import Int8Embedding, matrices, replace_matrix
     from transformer.model import Transformer
     from transformer.pieces import pieces
 
@@ -133,8 +133,7 @@ def load_model(
         if multiplied_as(step.ours[0], known, config) in coded:
             for name, codes in codes_of(step, config, stored):
                 coded[multiplied_as(name, known, config)].keep(known[name], codes)
-            if step.ours != ["embed.weight"]:  # which is looked up as well
-                continue
+            continue
         sources = [stored[name].tensor() for name in step.theirs]
         for name, tensor in zip(step.ours, step.rule.load(config, sources), strict=True):
             parameter = known[name].parameter
@@ -153,6 +152,8 @@ def load_model(
     model.tie()
     for name, home in (eight | coded).items():
         replace_matrix(model, name, home.matrix)
+    if config.tied and "head.weight" in coded:
+        model.embed = Int8Embedding(coded["head.weight"].matrix)  # type: ignore[assignment]
     return model.eval().requires_grad_(False)
 
 

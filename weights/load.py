@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections import Counter
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -47,7 +48,7 @@ class Loaded:
         """What it computes with, in words."""
         from transformer.int8 import Int8Linear
 
-        dtype = str(self.model.embed.weight.dtype).removeprefix("torch.")
+        dtype = str(self.model.dtype).removeprefix("torch.")
         coded = any(isinstance(module, Int8Linear) for module in self.model.modules())
         weights = "int8 weights, " if self.quantized else "the file's own codes, " if coded else ""
         return f"{weights}{dtype}{', compiled kernels' if self.native else ''}"
@@ -86,12 +87,15 @@ def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto",
     path = resolve(name, search)
     checkpoint, beside = open_model(path)
     target = pick_device(device)
-    tokenizer = load_tokenizer(beside, checkpoint.config.vocab_size)
     settings = beside.generation_config
     to = _dtype(checkpoint, dtype, target)
     library = find_native() if target == "cpu" else None
     # Without the kernels a file's codes would become numbers at every product, which is slower than once for all.
-    model = load_model(checkpoint, to, target, quantize, keep_codes=library is not None and to is torch.float32)
+    keep_codes = library is not None and to is torch.float32
+    with ThreadPoolExecutor(1) as beside_the_weights:
+        reading = beside_the_weights.submit(load_tokenizer, beside, checkpoint.config.vocab_size)
+        model = load_model(checkpoint, to, target, quantize, keep_codes)
+        tokenizer = reading.result()
     if library is not None:
         accelerate(model, library)
     return Loaded(

@@ -78,7 +78,7 @@ class EightBits:
         from transformer.int8 import Codes
 
         scales = (shape[0], groups)
-        offsets = room.empty(scales, torch.float32).zero_() if offset else None
+        offsets = room.empty(scales, torch.float32).zero_() if offset else None  # for pieces without
         self.matrix = Codes(room.empty(shape, torch.int8), room.empty(scales, torch.float32), offsets)
 
     def write(self, piece: Piece, start: int, rows: Tensor) -> None:

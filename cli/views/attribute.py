@@ -39,7 +39,7 @@ class AttributeView(View):
         self.foil = None if question.foil is None else vocabulary_id(subject, question.foil, "--foil")
 
     def needs(self) -> int:
-        return memory(self.subject.model.config, self.row + 1, self.subject.model.embed.weight.dtype.itemsize)
+        return memory(self.subject.model.config, self.row + 1, self.subject.model.dtype.itemsize)
 
     def finish(self, x: Tensor) -> None:
         import torch

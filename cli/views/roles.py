@@ -98,7 +98,7 @@ def on_repeated(subject: Subject, seed: int) -> Roles:
     ids, rows = repeated(_ordinary(subject), added, length, seed)
     roles = Roles(model.config, ids, rows)
     with torch.inference_mode():
-        model.hidden(torch.tensor([ids], device=model.embed.weight.device), tap=Recorder(roles))
+        model.hidden(torch.tensor([ids], device=model.device), tap=Recorder(roles))
     return roles
 
 

@@ -51,7 +51,7 @@ class WeightsView(View):
         self.observers = list(self.watching.values())
 
     def needs(self) -> int:
-        config, item = self.subject.model.config, self.subject.model.embed.weight.dtype.itemsize
+        config, item = self.subject.model.config, self.subject.model.dtype.itemsize
         return memory(config, self.piece + 1, item) if "gradient" in self.methods else 0
 
     def finish(self, x: Tensor) -> None:

@@ -31,7 +31,7 @@ def test_numbers_of_a_group_share_scale_and_offset() -> None:
     codes = torch.tensor([[1, -2, 3, 4], [0, 5, -6, 7]], dtype=torch.int8)
     matrix = Codes(codes, torch.tensor([[0.5, 2.0], [1.0, 10.0]]), torch.tensor([[0.0, 1.0], [-1.0, 0.0]]))
     assert matrix.numbers().tolist() == [[0.5, -1.0, 7.0, 9.0], [-1.0, 4.0, -60.0, 70.0]]
-    assert matrix.rows(1, 2).numbers().tolist() == [[-1.0, 4.0, -60.0, 70.0]]
+    assert matrix.rows(slice(1, 2)).numbers().tolist() == [[-1.0, 4.0, -60.0, 70.0]]
 
 
 def linear(bias: bool = True) -> Int8Linear:

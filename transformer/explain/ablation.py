@@ -47,7 +47,7 @@ class Outcome(NamedTuple):
 
 
 def outcome(model: Transformer, ids: Sequence[int], next_id: int, heads: Collection[Head], mode: Mode) -> Outcome:
-    x = model.hidden(torch.tensor([ids], device=model.embed.weight.device), tap=Ablate(heads, mode))[0]
+    x = model.hidden(torch.tensor([ids], device=model.device), tap=Ablate(heads, mode))[0]
     actual = torch.tensor([*ids[1:], next_id], device=x.device)
     parts = [logp.gather(1, actual[rows, None])[:, 0].cpu() for rows, logp in log_probabilities(model, x)]
     logp = torch.cat(parts)

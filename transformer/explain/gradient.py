@@ -13,7 +13,7 @@ from transformer.model import Transformer
 
 def gradient_times_input(model: Transformer, ids: Sequence[int], target: Target) -> list[float]:
     """One signed number for each token up to the target's row."""
-    text = torch.tensor([ids[: target.row + 1]], device=model.embed.weight.device)
+    text = torch.tensor([ids[: target.row + 1]], device=model.device)
     with torch.no_grad():
         tap = Embedded()
         model.hidden(text, tap=tap)

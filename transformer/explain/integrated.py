@@ -50,7 +50,7 @@ def integrated_gradients(model: Transformer, ids: Sequence[int], target: Target)
     far from anything it has learned that no number of steps adds up. Shares are sums over the embedding's
     dimensions, so that they keep their sign."""
     with torch.no_grad():
-        text = _embedding(model, torch.tensor([ids], device=model.embed.weight.device))
+        text = _embedding(model, torch.tensor([ids], device=model.device))
         blank = _blank(model, text)
         read = _reader(model, target)
         logit, blank_logit = (float(read(x)[0]) for x in (text, blank))

@@ -45,7 +45,7 @@ class Sums(Observer):
 
 
 def verify(model: Transformer, ids: Sequence[int]) -> list[Check]:
-    tokens = torch.tensor([ids], device=model.embed.weight.device)
+    tokens = torch.tensor([ids], device=model.device)
     last = len(ids) - 1
     sums, written = Sums(), Written(model, last)
     recorded = model.hidden(tokens, tap=Recorder(sums, written))[0]

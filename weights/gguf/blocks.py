@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from weights.tensorfile import Grouping
 
 if TYPE_CHECKING:
-    import torch
     from torch import Tensor
 
     from transformer.int8 import Codes
@@ -31,7 +30,7 @@ class Format(NamedTuple):
 class Parts(NamedTuple):
     """Of N blocks of G groups of W numbers."""
 
-    codes: Tensor  # (N, G·W) in fp32
+    codes: Tensor  # (N, G·W) int8
     scales: Tensor  # (N, G)
     offsets: Tensor | None = None  # (N, G)
 
@@ -49,7 +48,7 @@ def dequantize(name: str, data: Tensor, shape: tuple[int, ...]) -> Tensor:
     for start in range(0, len(blocks), CHUNK // form.width):
         some = slice(start, start + CHUNK // form.width)
         codes, scales, offsets = form.parts(blocks[some])
-        numbers = codes.unflatten(1, (-1, form.grouping.group)).mul_(scales[..., None])
+        numbers = codes.float().unflatten(1, (-1, form.grouping.group)).mul_(scales[..., None])
         out[some] = (numbers if offsets is None else numbers.add_(offsets[..., None])).flatten(1)
     return out.view(shape)
 
@@ -101,7 +100,7 @@ def _iq4_nl(blocks: Tensor) -> Parts:
 
     # Sixteen levels, denser around zero.
     levels = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
-    return Parts(torch.tensor(levels).float()[_nibbles(blocks[:, 2:], torch.int32)], _half(blocks, 0))
+    return Parts(torch.tensor(levels, dtype=torch.int8)[_nibbles(blocks[:, 2:]).int()], _half(blocks, 0))
 
 
 def _q2_k(blocks: Tensor) -> Parts:
@@ -144,7 +143,7 @@ def _half(blocks: Tensor, at: int) -> Tensor:
 def _signed(x: Tensor) -> Tensor:
     import torch
 
-    return x.view(torch.int8).float()
+    return x.view(torch.int8)
 
 
 def _shifts(count: int, step: int = 1) -> Tensor:
@@ -154,15 +153,15 @@ def _shifts(count: int, step: int = 1) -> Tensor:
     return torch.arange(0, count * step, step, dtype=torch.uint8)[:, None]
 
 
-def _nibbles(x: Tensor, dtype: torch.dtype | None = None) -> Tensor:
+def _nibbles(x: Tensor) -> Tensor:
     """Half bytes: all lower halves of the last dimension, then all upper ones. (..., n) -> (..., 2n)"""
     import torch
 
     n = x.shape[-1]
-    out = torch.empty(*x.shape[:-1], 2 * n, dtype=dtype or torch.float32)
-    out[..., :n] = x & 15
-    out[..., n:] = x >> 4
-    return out
+    out = torch.empty(*x.shape[:-1], 2 * n, dtype=torch.uint8)
+    torch.bitwise_and(x, 15, out=out[..., :n])
+    torch.bitwise_right_shift(x, 4, out=out[..., n:])
+    return out.view(torch.int8)
 
 
 def _pairs(x: Tensor) -> Tensor:
@@ -176,8 +175,10 @@ def _bits(x: Tensor) -> Tensor:
 
 
 def _flat(x: Tensor) -> Tensor:
-    """Each block's numbers in their order, in fp32: (N, 256)"""
-    return x.float().flatten(1)
+    """Each block's numbers in their order: (N, 256)"""
+    import torch
+
+    return x.flatten(1).view(torch.int8)
 
 
 def _six_bit_scales(blocks: Tensor) -> tuple[Tensor, Tensor]:

@@ -122,8 +122,11 @@ static void attend(const float *q, const float *k, const float *v, int64_t keys,
     std::fill(y, y + Q * D, 0.0f);
     for (; keys > 0; keys -= SPAN, k += SPAN * D, v += SPAN * D) {
         int64_t count = std::min(keys, SPAN), j = 0, d = 0;
-        for (; j + 4 <= count; j += 4)
+        for (; j + 4 <= count; j += 4) {
+            // Memory sends the values while the keys are worked on.
+            for (int64_t i = 0; i < 4 * D; i += LINE / 4) __builtin_prefetch(v + j * D + i);
             scores_of<Q, 4>(q, k + j * D, D, scale, (float(*)[SPAN + WIDTH])(weights[0] + j));
+        }
         for (; j < count; j++) scores_of<Q, 1>(q, k + j * D, D, scale, (float(*)[SPAN + WIDTH])(weights[0] + j));
         for (int i = 0; i < Q; i++) shrink[i] = softmax[i].add(weights[i], count);
         for (; d + 4 * WIDTH <= D; d += 4 * WIDTH) add_values<Q, 4>(weights, v + d, count, D, shrink, y + d);
