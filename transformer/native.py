@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 FEW = 8  # rows up to which a product is bound by reading weights
 MANY = 1 << 20
 SPAN = 256  # keys that attention takes at once
+PARTS = 4  # of a long row of keys, at least
 MULTIPLE = 16  # of numbers that a head must have: the widest register
 
 POINTER, COUNT = ctypes.c_void_p, ctypes.c_int64
@@ -93,7 +94,8 @@ class NativeBlocks:
         keys, values = step.cache.keys, step.cache.values
         B, T = x.shape[:2]
         longest = step.longest + T
-        part = SPAN if B * T <= FEW else longest  # with many queries, threads need not share one
+        # With many queries threads need not share one; with few they do, in parts long enough to get going.
+        part = max(1, longest // (PARTS * SPAN)) * SPAN if B * T <= FEW else longest
         all_keys, all_values = _pointers(keys), _pointers(values)
         cos, sin = rotation or (None, None)
         new = Pass(

@@ -17,7 +17,7 @@ from transformer.config import Config, Experts, Layer, Norm, Rope
 from transformer.generate import Request, generate, new_cache, prefill, step
 from transformer.int8 import Codes, matrices, quantize_rows, replace_matrix
 from transformer.model import Transformer
-from transformer.native import FEW, NativeMatrix, sgemm
+from transformer.native import SPAN, FEW, NativeMatrix, sgemm
 from transformer.sampling import Sampling
 from transformer.tap import Fused
 
@@ -201,6 +201,19 @@ def test_gradients_flow_as_before(library: ctypes.CDLL) -> None:
     x = torch.randn(1, 4, 32, requires_grad=True)
     model.logits(x).sum().backward()
     assert x.grad is not None and bool(x.grad.abs().sum() > 0)
+
+
+@pytest.mark.parametrize("length", [8 * SPAN - 1, 9 * SPAN + 40])
+def test_a_long_row_of_keys_is_read_in_longer_parts(library: ctypes.CDLL, length: int) -> None:
+    plain, native = (tiny_model(wide_config(context=4096)) for _ in range(2))
+    accelerate(native, library)
+    ids = torch.randint(0, 320, (length,), generator=torch.Generator().manual_seed(2)).tolist()
+    logits = []
+    for model in (plain, native):
+        cache = new_cache(model, capacity=length + 1)
+        prefill(model, cache, ids)
+        logits.append(step(model, cache, [7]))
+    torch.testing.assert_close(logits[1], logits[0], rtol=0, atol=1e-4)
 
 
 def test_greedy_text_is_the_same(library: ctypes.CDLL) -> None:
