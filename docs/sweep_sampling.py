@@ -32,7 +32,7 @@ LENGTH = 160  # tokens
 def stories(fable: Loaded, sampling: Sampling) -> list[tuple[str, str]]:
     """Openings with what is written behind them."""
     requests = [
-        Request(fable.tokenizer.encode(opening), sampling, LENGTH, fable.eos, seed)
+        Request(fable.tokenizer.encode(opening).ids, sampling, LENGTH, fable.eos, seed)
         for opening, seed in product(OPENINGS, SEEDS)
     ]
     waiting = iter(requests)

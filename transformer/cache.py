@@ -45,14 +45,15 @@ class KVCache:
         for layer, window in enumerate(self.windows):
             wanted = capacity if window is None else min(capacity, window + self.step)
             if wanted > self.keys[layer].shape[2]:
-                self.keys[layer] = self._grown(layer, self.keys[layer], wanted)
-                self.values[layer] = self._grown(layer, self.values[layer], wanted)
+                self.keys[layer] = self._grown(self.keys[layer], wanted)
+                self.values[layer] = self._grown(self.values[layer], wanted)
 
-    def _grown(self, layer: int, old: Tensor, capacity: int) -> Tensor:
+    def _grown(self, old: Tensor, capacity: int) -> Tensor:
         # Zeros, for a kernel multiplies masked slots as well, and nothing times NaN is NaN.
         new = old.new_zeros(old.shape[0], old.shape[1], capacity, old.shape[3])
-        filled = min(int(self.lengths.max()), old.shape[2])  # a ring grows only before it first wraps
-        new[:, :, :filled] = old[:, :, :filled]
+        for row, length in enumerate(self.lengths.tolist()):  # one by one: what is never written costs no memory
+            filled = min(length, old.shape[2])  # a ring grows only before it first wraps
+            new[row, :, :filled] = old[row, :, :filled]
         return new
 
     def rows(self, start: int, stop: int) -> KVCache:
@@ -83,8 +84,9 @@ class KVCache:
 
     def move(self, source: int, target: int) -> None:
         """Row `target` becomes a copy of row `source`."""
+        length = int(self.lengths[source])  # a ring that has wrapped is shorter than that
         for memory in (*self.keys, *self.values):
-            memory[target] = memory[source]
+            memory[target, :, :length] = memory[source, :, :length]
         self.lengths[target] = self.lengths[source]
         self.horizons[target], self.peaks[target] = self.horizons[source], self.peaks[source]
 

@@ -38,7 +38,8 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 40  # in the course of a run, at most
 APART = 20  # steps between them, at least
-EVALUATED = 32  # windows of each source in them; the last one reads all
+EVALUATED = 48  # windows in them, shared out among the sources; the last one reads all
+FEWEST = 8  # of each
 SAMPLE = 96  # tokens
 
 
@@ -232,8 +233,8 @@ def measure(session: Session, limit: int | None, stop: Callable[[], bool]) -> tu
     corpus, sources, sizes = session.corpus, {}, {}
     for name, source in corpus.sources.items():
         spans = windows(source.held_out(), session.feed.mixture.length)
-        if limit is not None and len(spans) > limit:
-            spans = [spans[i * len(spans) // limit] for i in range(limit)]  # spread evenly
+        if limit is not None and len(spans) > (some := max(FEWEST, limit // len(corpus.sources))):
+            spans = [spans[i * len(spans) // some] for i in range(some)]  # spread evenly
         # No more at once than in training, so that no more memory is needed.
         rows = min(ROWS, session.plan.recipe.micro_batch)
         bpb = bits_per_byte(session.module, corpus.valid, spans, corpus.token_bytes, stop, session.world, rows)
