@@ -69,9 +69,8 @@ def main() -> None:
         written = stories(fable, sampling)
         words = [word for _, text in written for word in text.lower().split()]
         circles = sum(repeated(text) for _, text in written) / len(written)
-        bits = bits_per_byte(judge, written)
-        row = f"| {temperature} | {min_p:g} | {top_p:g} | {bits:.3f} | {circles:.1%} | {len(set(words)) / len(words):.1%} |"
-        print(row, flush=True)
+        found = f"{bits_per_byte(judge, written):.3f} | {circles:.1%} | {len(set(words)) / len(words):.1%}"
+        print(f"| {temperature} | {min_p:g} | {top_p:g} | {found} |", flush=True)
 
 
 if __name__ == "__main__":

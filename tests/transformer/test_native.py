@@ -17,7 +17,7 @@ from transformer.config import Config, Experts, Layer, Norm, Rope
 from transformer.generate import Request, generate, new_cache, prefill, step
 from transformer.int8 import Codes, matrices, quantize_rows, replace_matrix
 from transformer.model import Transformer
-from transformer.native import SPAN, FEW, NativeMatrix, sgemm
+from transformer.native import FEW, SPAN, NativeMatrix, sgemm
 from transformer.sampling import Sampling
 from transformer.tap import Fused
 
