@@ -2,8 +2,8 @@
 
     python docs/sweep_sampling.py JUDGE
 
-JUDGE is a larger model of English, say a GGUF file of SmolLM2. For each setting fable goes on with ten openings, four
-times each. Of what it writes the table shows the judge's bits per byte (low: fluent, or dull), the share of groups of
+JUDGE is a larger model of English, say a GGUF file of SmolLM2. For each setting fable goes on with ten openings,
+twice each. Of what it writes the table shows the judge's bits per byte (low: fluent, or dull), the share of groups of
 four words that stood in the same story before (high: it goes round in circles), and of different words among all words
 of all stories (low: always the same story).
 """
@@ -25,7 +25,7 @@ OPENINGS = (
     "Ben lost his red ball.", "One day, a girl named Sara", "The old king had three sons.", "It was raining, and",
     "There was a small boat", "The cat and the mouse",
 )  # fmt: skip
-SEEDS = range(4)
+SEEDS = range(2)
 LENGTH = 160  # tokens
 
 
@@ -64,7 +64,7 @@ def repeated(text: str, group: int = 4) -> float:
 def main() -> None:
     fable, judge = load("fable"), load(sys.argv[1])
     print("| temperature | min-p | top-p | bits per byte | repeated | different words |\n|-|-|-|-:|-:|-:|")
-    for temperature, (min_p, top_p) in product((0.5, 0.7, 0.8, 1.0), ((0.0, 1.0), (0.05, 1.0), (0.1, 1.0), (0.0, 0.9))):
+    for temperature, (min_p, top_p) in product((0.5, 0.7, 0.9), ((0.0, 1.0), (0.05, 1.0), (0.1, 1.0), (0.0, 0.9))):
         sampling = Sampling(temperature=temperature, top_k=0, top_p=top_p, min_p=min_p)
         written = stories(fable, sampling)
         words = [word for _, text in written for word in text.lower().split()]
