@@ -51,12 +51,14 @@ def generate_lines(
             return job.request
         return None
 
-    for request, token in generate_many(loaded.model, new_cache(loaded.model, rows), next_request):
-        jobs[id(request)].feed(token)
-        if request.done:
-            answers.put(answers.indices.pop(id(request)), jobs.pop(id(request)).as_object())
-            progress(f"{answers.written} done")
-    progress("")
+    try:
+        for request, token in generate_many(loaded.model, new_cache(loaded.model, rows), next_request):
+            jobs[id(request)].feed(token)
+            if request.done:
+                answers.put(answers.indices.pop(id(request)), jobs.pop(id(request)).as_object())
+                progress(f"{answers.written} done")
+    finally:
+        progress("")  # an interrupt, too, leaves a clean line to the shell
     return 1 if answers.failed else 0
 
 

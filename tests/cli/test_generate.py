@@ -5,6 +5,7 @@ import os
 import pty
 import signal
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -197,6 +198,22 @@ def test_signals_in_mid_stream(endless: Path, number: int, code: int) -> None:
     os.kill(running.pid, number)
     result = running.finish()
     assert result.code == code and result.err == b"" and first
+
+
+def test_an_interrupted_jsonl_clears_its_progress(endless: Path, tmp_path: Path) -> None:
+    lines = scratch(tmp_path / "prompts.jsonl", '{"prompt": "the", "max_tokens": 1}\n{"prompt": "the fox"}\n')
+    ours, terminal = pty.openpty()
+    running = Running("generate", "-m", str(endless), "--jsonl", str(lines), "-n", "900000", stderr=terminal)
+    running.out.read(10)  # the first answer is there
+    os.kill(running.pid, signal.SIGINT)
+    assert running.finish().code == 130
+    os.close(terminal)
+    shown = b""
+    with suppress(OSError):  # the end of a terminal
+        while data := os.read(ours, 4096):
+            shown += data
+    assert shown.endswith(b"\r\x1b[2K")
+    os.close(ours)
 
 
 def test_a_full_disk_is_the_environments_fault(tiny: Path) -> None:
