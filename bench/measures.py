@@ -214,8 +214,13 @@ def train(setting: Setting) -> None:
         return
     from bench.train import Trainer
 
-    peers = {"tfm, AdamW": "adamw", "tfm, Muon": "muon", "transformers, AdamW": "gpt2"}
-    with seated(Peer(name, Trainer, (kind, setting.threads)) for name, kind in peers.items()) as seats:
+    peers = {
+        "tfm, AdamW": ("adamw", True),
+        "tfm, Muon": ("muon", True),
+        "tfm, AdamW, no kernels": ("adamw", False),
+        "transformers, AdamW": ("gpt2", False),
+    }
+    with seated(Peer(name, Trainer, (*kind, setting.threads)) for name, kind in peers.items()) as seats:
         found = take_turns(seats, setting.rounds, lambda seat: seat("speed", 1))
         operations = {seat.peer.name: seat("operations") for seat in seats}
     useful = {name: [speed * operations[name] / 1e9 for speed in found[name]] for name in found}

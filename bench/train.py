@@ -23,6 +23,7 @@ from torch.optim import AdamW, Optimizer
 from transformers import GPT2Config, GPT2LMHeadModel
 
 from cli.memory import keep_freed_memory
+from transformer.accelerate import accelerate_training
 from transformer.data import Mixture, Strand
 from transformer.evaluate import bits_per_byte, windows
 from transformer.init import initialise
@@ -35,6 +36,7 @@ from transformer.shape import Shape, choose, decoder
 from transformer.train import Feed, train
 from weights.base import fresh_base
 from weights.corpus import Corpus, encode_corpus, open_corpus
+from weights.native.library import find_native
 from weights.sources import merged, parse_sources
 from weights.vocabulary import train_tokenizer
 
@@ -75,8 +77,8 @@ def their_optimizer(model: nn.Module) -> AdamW:
 class Trainer:
     """One side of the comparison of speeds, in a process of its own."""
 
-    def __init__(self, optimizer: str, threads: int):
-        """`optimizer` is muon or adamw for tfm, gpt2 for the other side."""
+    def __init__(self, optimizer: str, native: bool, threads: int):
+        """`optimizer` is muon or adamw for tfm, gpt2 for the other side; `native` is with the compiled kernels."""
         keep_freed_memory()  # for both, though only tfm does it by itself
         torch.set_num_threads(threads)
         shape = choose([], SHAPE)
@@ -85,6 +87,8 @@ class Trainer:
         if isinstance(self.model, Transformer):
             recipe = Recipe(optimizer="muon" if optimizer == "muon" else "adamw")
             self.optimizers = build_optimizers(self.model, recipe, World())
+            if native and (library := find_native()) is not None:
+                accelerate_training(self.model, library)
         self.ids = torch.randint(
             shape.vocab_size, (ROWS, shape.context + 1), generator=torch.Generator().manual_seed(0)
         )

@@ -27,13 +27,23 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
-    """The compiled kernels, in a cache of their own."""
-    from weights.native.library import build_native, find_native
+def kernels(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A user's cache with the compiled kernels."""
+    from weights.native.library import build_native
+
+    cache = tmp_path_factory.mktemp("kernels")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_CACHE_HOME", str(cache))
+        build_native()
+    return cache
+
+
+@pytest.fixture(scope="session")
+def library(kernels: Path) -> ctypes.CDLL:
+    from weights.native.library import find_native
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("XDG_CACHE_HOME", str(tmp_path_factory.mktemp("kernels")))
-        build_native()
+        patch.setenv("XDG_CACHE_HOME", str(kernels))
         found = find_native()
     assert found is not None
     return found

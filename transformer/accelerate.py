@@ -7,13 +7,15 @@ from typing import Any
 
 from torch import nn
 
+from transformer.attention import Attention
 from transformer.config import Config
 from transformer.int8 import Int8Linear
 from transformer.linear import Linear
 from transformer.mlp import GatedMLP
 from transformer.model import Block, Transformer
-from transformer.native import MULTIPLE, NativeBlocks, NativeMatrix, pointer
+from transformer.native import MULTIPLE, NativeBlocks, NativeMatrix, pointer, sgemm
 from transformer.native import Block as BlockStruct
+from transformer.native_training import NativeAttention, NativeGate, NativeNorm
 from transformer.norm import RMSNorm
 
 ACTIVATIONS = {"silu": 0, "gelu_tanh": 1, "gelu": 2, "relu": 3}
@@ -32,13 +34,38 @@ def accelerate(model: Transformer, library: ctypes.CDLL) -> None:
         model.native = NativeBlocks(library, structs, most, list(model.parameters()))
 
 
+def accelerate_training(model: Transformer, library: ctypes.CDLL) -> None:
+    """What lies between matrix products, with gradients, in fp32 on the CPU. Needs the product that torch brings."""
+    if sgemm(library).value is None:
+        return
+    for module in model.modules():
+        if isinstance(module, RMSNorm) and _plain(module, module.eps):
+            module.native = NativeNorm(library, module.eps)
+        elif isinstance(module, GatedMLP) and model.config.activation == "silu":
+            module.native = NativeGate(library)
+        elif isinstance(module, Attention) and _attends_plainly(module, model.config):
+            c, norms = model.config, [module.q_norm, module.k_norm]
+            heads = c.heads, c.kv_heads, c.head_dim
+            module.native = NativeAttention(library, heads, norms, c.norm.eps, module.scale)
+
+
+def _attends_plainly(attention: Attention, config: Config) -> bool:
+    """Whether the library knows such heads."""
+    return (
+        all(isinstance(n, nn.Identity) or _plain(n, config.norm.eps) for n in (attention.q_norm, attention.k_norm))
+        and config.clip_qkv is None
+        and config.attention_softcap is None
+        and config.head_dim % MULTIPLE == 0
+    )
+
+
 def _fits(block: nn.Module, config: Config) -> bool:
     """Whether the library knows such a block: what most decoders of today are made of."""
     return (
         isinstance(block, Block)
         and config.residual == "pre"
         and config.residual_scale == 1.0
-        and all(norm is None or _plain(norm, config) for norm in _norms(block, config))
+        and all(norm is None or _plain(norm, config.norm.eps) for norm in _norms(block, config))
         and config.alibi is None
         and config.clip_qkv is None
         and config.attention_softcap is None
@@ -56,14 +83,14 @@ def _norms(block: Block, config: Config) -> list[Any]:
     return [block.attention_norm, block.mlp_norm, *of_heads]
 
 
-def _plain(norm: nn.Module, config: Config) -> bool:
-    """A gain for each number of what is normalised, and the eps of all others."""
+def _plain(norm: nn.Module, eps: float) -> bool:
+    """A gain for each number of what is normalised, and that eps."""
     return (
         type(norm) is RMSNorm
         and norm.weight is not None
         and norm.weight.ndim == 1
         and not norm.unit_offset
-        and norm.eps == config.norm.eps
+        and norm.eps == eps
     )
 
 

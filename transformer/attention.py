@@ -10,6 +10,7 @@ from transformer.cache import Step
 from transformer.config import Config
 from transformer.linear import Fused, Linear
 from transformer.mask import Mask
+from transformer.native_training import NativeAttention
 from transformer.norm import AcrossHeads, build_norm
 from transformer.position import Rotation
 from transformer.tap import Rule, Tap
@@ -35,6 +36,8 @@ class Clamp(nn.Module):
 
 
 class Attention(nn.Module):
+    native: NativeAttention | None = None  # the same between the projections, compiled, for training
+
     def __init__(self, config: Config, index: int):
         super().__init__()
         H, K, D = config.heads, config.kv_heads, config.head_dim
@@ -47,9 +50,12 @@ class Attention(nn.Module):
 
     def forward(self, x: Tensor, shared: Shared) -> Tensor:
         B, T, _ = x.shape
-        q, k, v = (self.clip(p).view(B, T, -1, self.head_dim) for p in self.qkv.project(x))  # (B, T, H or K, D)
+        qkv, rotate = self.qkv(x), shared.rotations[self.layer]
+        if self.native is not None and self.native.takes(qkv, shared, self.layer):
+            return self.out(self.native(qkv, rotate))
+        q, k, v = (self.clip(p).view(B, T, -1, self.head_dim) for p in self.qkv.split(qkv))  # (B, T, H or K, D)
         q, k = self.q_norm(q), self.k_norm(k)
-        if (rotate := shared.rotations[self.layer]) is not None:
+        if rotate is not None:
             q, k = rotate(q), rotate(k)
         q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)  # (B, H, T, D), twice (B, K, T, D)
         if shared.step is not None:

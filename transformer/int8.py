@@ -49,8 +49,8 @@ class Int8Linear(nn.Module):
     def weight(self) -> Tensor:
         return self.matrix.numbers()
 
-    def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self(x).split(tuple(self.sections.values()), dim=-1)
+    def split(self, y: Tensor) -> tuple[Tensor, ...]:
+        return y.split(tuple(self.sections.values()), dim=-1)
 
     def forward(self, x: Tensor) -> Tensor:
         (N, K), G = self.matrix.codes.shape, self.matrix.scales.shape[1]

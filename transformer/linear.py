@@ -24,5 +24,5 @@ class Fused(Linear):
         super().__init__(width, sum(sections.values()), bias)
         self.sections = sections
 
-    def project(self, x: Tensor) -> tuple[Tensor, ...]:
-        return self(x).split(tuple(self.sections.values()), dim=-1)
+    def split(self, y: Tensor) -> tuple[Tensor, ...]:
+        return y.split(tuple(self.sections.values()), dim=-1)

@@ -10,6 +10,7 @@ from torch.nn import functional as F
 
 from transformer.config import Config
 from transformer.linear import Fused, Linear
+from transformer.native_training import NativeGate
 from transformer.norm import at_least_float32
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -22,6 +23,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 class GatedMLP(nn.Module):
+    native: NativeGate | None = None  # the gates, compiled, for training
+
     def __init__(self, config: Config, width: int):
         super().__init__()
         self.activation = ACTIVATIONS[config.activation]
@@ -29,7 +32,10 @@ class GatedMLP(nn.Module):
         self.down = Linear(width, config.width, config.mlp_bias)
 
     def forward(self, x: Tensor) -> Tensor:
-        gate, up = self.gate_up.project(x)
+        both = self.gate_up(x)  # (..., 2F)
+        if self.native is not None and self.native.takes(both):
+            return self.down(self.native(both))
+        gate, up = self.gate_up.split(both)
         return self.down(self.activation(gate) * up)
 
 

@@ -10,9 +10,12 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transformer.config import Norm
+from transformer.native_training import NativeNorm
 
 
 class RMSNorm(nn.Module):
+    native: NativeNorm | None = None  # the same, compiled, for training
+
     def __init__(self, shape: tuple[int, ...], spec: Norm):
         super().__init__()
         self.eps = spec.eps
@@ -20,6 +23,8 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if spec.gain else None
 
     def forward(self, x: Tensor) -> Tensor:
+        if self.native is not None and self.weight is not None and self.native.takes(x):
+            return self.native(x, self.weight)
         h = at_least_float32(x)
         one = h.new_ones(x.shape[-1])
         gain = one if self.weight is None else at_least_float32(self.weight)

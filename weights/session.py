@@ -11,6 +11,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
+from transformer.accelerate import accelerate_training
 from transformer.data import Mixture, Span, Strand
 from transformer.errors import InputError
 from transformer.evaluate import ROWS, bits_per_byte, windows
@@ -28,6 +29,7 @@ from weights.base import Base, base_of, fresh_base
 from weights.checkpoint import load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
 from weights.load import open_model, resolve
+from weights.native.library import find_native
 from weights.plan import Plan
 from weights.run import Metrics, Run
 from weights.sources import Source, merged, parse_sources
@@ -103,6 +105,9 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     model, memory, at = run.restore(view.note) or (_start(plan, base, search), {}, Place())
     device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
     model = model.to(device)
+    library = None if plan.running.compile else find_native()  # torch.compile cannot look into it
+    if library is not None:
+        accelerate_training(model, library)
     mixture, anneal = _mixtures(plan, corpus, base)
     shards = world.size if plan.running.shard else 1
     needs = training_bytes(model, plan.recipe, mixture.length, shards) - sum(t.nbytes for t in memory.values())

@@ -112,6 +112,24 @@ def test_a_run_that_was_stopped_goes_on_to_the_same_bytes(
     assert "checkpoints/step-24/optimizer.safetensors" in mine.keys() & theirs.keys()
 
 
+def test_with_the_kernels_a_run_that_was_killed_goes_on_to_the_same_bytes(
+    text: Path, tmp_path: Path, kernels: Path
+) -> None:
+    options = (*SHORT, "--width", "32", "--steps", "24", "--save-every", "5")
+    whole, cut, plain = (tmp_path / name for name in ("whole", "cut", "plain"))
+    cache = str(kernels)
+    assert tfm("train", str(text), "--out", str(whole), *options, XDG_CACHE_HOME=cache).code == 0
+    running = Running("train", str(text), "--out", str(cut), *options, XDG_CACHE_HOME=cache)
+    wait_for_step(running, cut, 8)
+    os.kill(running.pid, signal.SIGKILL)
+    running.finish()
+    assert tfm("train", "--out", str(cut), "--resume", XDG_CACHE_HOME=cache).code == 0
+    assert files(cut) == files(whole)
+    assert tfm("train", str(text), "--out", str(plain), *options).code == 0
+    ours, theirs = ([row["loss"] for row in metrics(run) if "loss" in row] for run in (whole, plain))
+    assert ours == pytest.approx(theirs, rel=1e-3) and ours != theirs  # the same but for the last bits: it was used
+
+
 def test_a_second_wish_ends_it_at_once(text: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
     running = Running("train", str(text), "--out", str(out), *SMALL, "--batch", "500", "--steps", "1000000")

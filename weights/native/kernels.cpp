@@ -255,3 +255,5 @@ void tfm_blocks(const Block *b, int64_t layers, const Pass *pass, float *x, int 
 }
 
 }  // extern "C"
+
+#include "training.h"

@@ -14,7 +14,7 @@ from pathlib import Path
 from transformer.errors import EnvironmentFailed
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
-HEADER = Path(__file__).with_name("products.h")
+HEADERS = tuple(Path(__file__).with_name(name) for name in ("products.h", "training.h"))
 COMPILERS = ("c++", "g++", "clang++")
 # Compiled with OpenMP but not linked against it: its functions are found in the runtime that torch has loaded,
 # so that both use the same threads.
@@ -24,7 +24,8 @@ COMPILE = ("-std=c++17", "-O3", "-march=native", "-fopenmp", "-fPIC", "-w", "-c"
 def library_path() -> Path:
     """Where the library lies once built: named by the source, the flags and the processor it was built for."""
     cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "tfm"
-    made_from = SOURCE.read_bytes() + HEADER.read_bytes() + " ".join(COMPILE).encode() + _processor().encode()
+    sources = b"".join(path.read_bytes() for path in (SOURCE, *HEADERS))
+    made_from = sources + " ".join(COMPILE).encode() + _processor().encode()
     return cache / f"kernels-{hashlib.sha256(made_from).hexdigest()[:16]}.so"
 
 
@@ -66,8 +67,9 @@ def _run(*command: str) -> None:
 
 def _load(path: Path) -> ctypes.CDLL:
     from transformer.native import declare  # and with it torch, whose OpenMP runtime the library needs
+    from transformer.native_training import declare_training
 
-    return declare(ctypes.CDLL(str(path)), _torch_sgemm())
+    return declare_training(declare(ctypes.CDLL(str(path)), _torch_sgemm()))
 
 
 def _torch_sgemm() -> int | None:

@@ -1,0 +1,183 @@
+"""What the compiled library does in training is what the parts do that it stands in for, there and back."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+
+from tests.tiny import tiny_config, tiny_model
+from transformer.accelerate import accelerate_training
+from transformer.cache import KVCache
+from transformer.config import Config, Layer, Norm, Rope
+from transformer.dropout import Dropout
+from transformer.loss import cross_entropy
+from transformer.model import Transformer
+from transformer.native import sgemm
+from transformer.native_training import NativeAttention, NativeGate, NativeNorm
+from transformer.position import Rotation
+from transformer.tap import FUSED, Fused, Tap
+
+PARTS = (NativeAttention, NativeGate, NativeNorm)
+LAYER = Layer(mlp_width=48, attention_scale=0.25, rope=Rope(dim=16))
+
+
+def config(**changes: Any) -> Config:
+    """Heads wide enough for the library."""
+    shape: dict[str, Any] = {"heads": 6, "kv_heads": 2, "head_dim": 16, "context": 256, "layers": (LAYER,) * 2}
+    return tiny_config(**{**shape, **changes})
+
+
+@pytest.fixture
+def used(monkeypatch: pytest.MonkeyPatch) -> set[type]:
+    """The compiled parts that were called."""
+    found: set[type] = set()
+
+    def noted(part: type, call: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+        return lambda self, *arguments: (found.add(part), call(self, *arguments))[1]
+
+    for part in PARTS:
+        monkeypatch.setattr(part, "__call__", noted(part, part.__call__))
+    return found
+
+
+def learn(model: Transformer, ids: torch.Tensor, tap: Tap = FUSED) -> tuple[float, dict[str, torch.Tensor]]:
+    """A loss, and its gradient."""
+    model.requires_grad_(True)
+    loss = cross_entropy(model(ids[:, :-1], tap=tap).flatten(0, 1), ids[:, 1:].flatten()) / ids[:, 1:].numel()
+    loss.backward()
+    return loss.item(), {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def some_ids(length: int, rows: int = 3) -> torch.Tensor:
+    return torch.randint(0, 320, (rows, length + 1), generator=torch.Generator().manual_seed(length))
+
+
+def compare(config: Config, library: ctypes.CDLL, length: int, tap: Tap = FUSED) -> None:
+    """With the library and without it, both are equally far from what fp64 gives."""
+    exact, plain, native = tiny_model(config).double(), tiny_model(config), tiny_model(config)
+    accelerate_training(native, library)
+    (loss, expected), theirs, ours = (learn(model, some_ids(length), tap) for model in (exact, plain, native))
+    assert ours[0] == pytest.approx(loss, rel=1e-5)
+    assert ours[1].keys() == theirs[1].keys() == expected.keys()
+    for name, slope in expected.items():
+        scale = slope.abs().max().item() + 1e-8
+        far, near = ((side[1][name] - slope).abs().max().item() / scale for side in (ours, theirs))
+        assert far < max(2e-5, 4 * near), (name, far, near)
+
+
+CONFIGS = {
+    "llama": config(),
+    "qwen3": config(qk_norm=Norm()),
+    "a key head each": config(kv_heads=6, qk_norm=Norm()),
+    "one key head for all": config(kv_heads=1),
+    "heads of 48": config(head_dim=48, layers=(replace(LAYER, rope=Rope(dim=48), attention_scale=48**-0.5),) * 2),
+    "biases everywhere": config(qkv_bias=True, out_bias=True, mlp_bias=True, head_bias=True),
+    "half rotated": config(layers=(replace(LAYER, rope=Rope(dim=8)),) * 2),
+    "no positions": config(layers=(replace(LAYER, rope=None),) * 2),
+    "two kinds of positions": config(layers=(LAYER, replace(LAYER, rope=Rope(dim=16, theta=99.0)))),
+    "a width that fills no register": config(width=27, layers=(replace(LAYER, mlp_width=29),) * 2),
+    "norms after the sum": config(residual="post"),
+}
+
+
+@pytest.mark.parametrize("name", CONFIGS)
+def test_gradients_are_those_of_torch(library: ctypes.CDLL, used: set[type], name: str) -> None:
+    compare(CONFIGS[name], library, 90)
+    assert used == set(PARTS)
+
+
+@pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 200])
+def test_sequences_of_any_length(library: ctypes.CDLL, used: set[type], length: int) -> None:
+    compare(config(qk_norm=Norm()), library, length)
+    assert used == set(PARTS)
+
+
+@pytest.mark.parametrize(
+    ("other", "parts"),
+    [
+        (tiny_config(), {NativeGate, NativeNorm}),  # heads of 8
+        (config(norm=Norm(kind="layer", bias=True)), {NativeAttention, NativeGate}),
+        (config(norm=Norm(unit_offset=True)), {NativeAttention, NativeGate}),
+        (config(norm=Norm(gain=False)), {NativeAttention, NativeGate}),
+        (config(activation="gelu"), {NativeAttention, NativeNorm}),
+        (config(gated=False, activation="relu2"), {NativeAttention, NativeNorm}),
+        (config(attention_softcap=20.0), {NativeGate, NativeNorm}),
+        (config(clip_qkv=1.0), {NativeGate, NativeNorm}),
+        (config(layers=(replace(LAYER, window=4),) * 2), {NativeGate, NativeNorm}),
+        (config(qk_norm=Norm(eps=1e-3)), {NativeGate, NativeNorm}),
+        (config(qk_norm=Norm(), qk_norm_over="all_heads"), {NativeGate, NativeNorm}),
+    ],
+)
+def test_other_parts_keep_their_own_ways(
+    library: ctypes.CDLL, used: set[type], other: Config, parts: set[type]
+) -> None:
+    compare(other, library, 20)
+    assert used == parts
+
+
+def test_who_watches_sees_torch_attend(library: ctypes.CDLL, used: set[type]) -> None:
+    class Silent(Fused):
+        def write(self, layer: int, part: str, x: torch.Tensor) -> torch.Tensor:
+            return x * 0 if part == "attention" else x
+
+    compare(config(), library, 20, Silent())
+    compare(config(), library, 20, Dropout(0.0))
+    assert used == {NativeGate, NativeNorm}
+
+
+def test_other_numbers_and_a_cache_are_left_to_torch(library: ctypes.CDLL, used: set[type]) -> None:
+    model = tiny_model(config())
+    accelerate_training(model, library)
+    ids = some_ids(8)
+    model(ids, KVCache(model.config, 3))
+    assert used == {NativeGate, NativeNorm}
+    used.clear()
+    model.double()(ids)
+    model.bfloat16()(ids)
+    assert not used
+
+
+def test_without_a_blas_everything_is_left_to_torch(library: ctypes.CDLL, used: set[type]) -> None:
+    blas, model = sgemm(library).value, tiny_model(config())
+    try:
+        sgemm(library).value = None
+        accelerate_training(model, library)
+    finally:
+        sgemm(library).value = blas
+    model(some_ids(8))
+    assert not used
+
+
+def test_the_number_of_threads_changes_no_bit(library: ctypes.CDLL) -> None:
+    random = torch.Generator().manual_seed(3)
+    norms: list[torch.nn.Module] = [torch.nn.RMSNorm(16), torch.nn.RMSNorm(16)]
+    rotation = Rotation(*torch.randn(2, 1, 70, 1, 8, generator=random))
+    qkv, both, gain = (torch.randn(shape, generator=random) for shape in ((3, 70, 160), (3, 70, 58), (29,)))
+    attend = NativeAttention(library, (6, 2, 16), norms, 1e-6, 0.25)
+
+    def slopes(threads: int) -> list[torch.Tensor]:
+        leaves = [tensor.clone().requires_grad_() for tensor in (qkv, both, gain)]
+        torch.set_num_threads(threads)
+        try:
+            gated = NativeNorm(library, 1e-6)(NativeGate(library)(leaves[1]), leaves[2])
+            (attend(leaves[0], rotation).square().sum() + gated.square().sum()).backward()
+        finally:
+            torch.set_num_threads(1)
+        return [leaf.grad for leaf in leaves if leaf.grad is not None]
+
+    alone = slopes(1)
+    assert len(alone) == 3
+    for threads in (2, 3):
+        assert all(torch.equal(a, b) for a, b in zip(alone, slopes(threads), strict=True))
+
+
+def test_a_number_that_is_none_is_not_hidden(library: ctypes.CDLL) -> None:
+    model = tiny_model(config())
+    accelerate_training(model, library)
+    model.blocks[0].attention.qkv.weight.data[6 * 16] = float("nan")  # a number of every key
+    assert not torch.isfinite(model(some_ids(8))).any()
