@@ -7,6 +7,7 @@ import json
 import os
 import platform
 from collections.abc import Iterable, Iterator
+from dataclasses import fields
 from datetime import date
 from itertools import groupby, product
 from pathlib import Path
@@ -15,13 +16,15 @@ from typing import Any
 
 from bench.measures import Row, Setting
 
+KEPT = [field.name for field in fields(Row)]
 BAR, LABEL, WIDTH, LINE = 420, 220, 760, 22
 NOTES = "\n## What the numbers say\n"  # written by hand; what follows it stays
 ABOUT = """# Benchmarks
 
 Taken with `python -m bench`: everyone in a process of their own, in turns, one at a time, after a round that does not
 count. Medians, with the least and the most of all rounds. The share is that of the speed at which memory alone would
-allow it: its best read between the turns, divided by the bytes that a token must read.
+allow it: its best read between the turns, divided by the bytes that a token must read. A run replaces the lines of
+what it measures.
 """
 
 
@@ -44,14 +47,18 @@ def machine() -> dict[str, Any]:
 
 
 def write_report(setting: Setting, out: Path) -> None:
+    """What was not measured this time keeps its numbers."""
     out.mkdir(parents=True, exist_ok=True)
-    about = {**machine(), "model": setting.model.name, "threads": setting.threads, "rounds": setting.rounds}
-    rows = [{**vars(row), "median": row.median} for row in setting.rows]
-    (out / "benchmarks.json").write_text(json.dumps({"machine": about, "rows": rows}, indent=1) + "\n")
-    page = out / "benchmarks.md"
+    about = {**machine(), "model": setting.model.name, "threads": setting.threads}
+    data, page = out / "benchmarks.json", out / "benchmarks.md"
+    measured = {row.measure for row in setting.rows}
+    before = json.loads(data.read_text())["rows"] if data.exists() else []
+    rows = [Row(**{k: row[k] for k in KEPT}) for row in before if row["measure"] not in measured] + setting.rows
+    numbers = [{**vars(row), "median": row.median} for row in rows]
+    data.write_text(json.dumps({"machine": about, "rows": numbers}, indent=1) + "\n")
     _, mark, notes = page.read_text().partition(NOTES) if page.exists() else ("", "", "")
-    page.write_text(as_markdown(setting.rows, about) + mark + notes)
-    (out / "benchmarks.svg").write_text(as_svg(setting.rows))
+    page.write_text(as_markdown(rows, about) + mark + notes)
+    (out / "benchmarks.svg").write_text(as_svg(rows))
 
 
 def by_measure(rows: Iterable[Row]) -> list[tuple[str, list[Row]]]:
@@ -63,7 +70,8 @@ def as_markdown(rows: list[Row], about: dict[str, Any]) -> str:
     if side_by_side := list(_ratios(rows)):
         lines += ["| | times as fast | least – most |", "|-|-:|-:|", *side_by_side, ""]
     for measure, group in by_measure(rows):
-        lines += [f"## {measure}", "", f"| | {group[0].unit} | least – most | share of the limit |", "|-|-:|-:|-:|"]
+        head = f"| rounds: {len(group[0].values)} | {group[0].unit} | least – most | share of the limit |"
+        lines += [f"## {measure}", "", head, "|-|-:|-:|-:|"]
         for row in group:
             share = f"{row.median / row.limit:.0%}" if row.limit else ""
             spread = f"{_number(min(row.values))} – {_number(max(row.values))}"

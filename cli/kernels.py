@@ -1,4 +1,4 @@
-"""tfm kernels: the compiled parts that make decoding faster."""
+"""tfm kernels: the compiled parts that make decoding and training faster."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ app = typer.Typer(no_args_is_help=True)
 
 @app.callback()
 def kernels() -> None:
-    """Compiled parts for faster decoding. Everything works without them."""
+    """Compiled parts for faster decoding and training. Everything works without them."""
 
 
 @app.command()
