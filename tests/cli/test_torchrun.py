@@ -99,6 +99,16 @@ def test_two_processes_compute_what_one_does(text: Path, tmp_path: Path, engine:
     assert_same(tmp_path / "run", alone)
 
 
+@pytest.mark.parametrize("engine", ["--no-shard", "--shard"], ids=["ddp", "fsdp2"])
+def test_two_processes_with_the_kernels(
+    text: Path, tmp_path: Path, kernels: Path, monkeypatch: pytest.MonkeyPatch, engine: str
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(kernels))
+    for processes, name in ((1, "alone"), (2, "run")):
+        train(processes, str(text), "--out", str(tmp_path / name), *FLAT, "--steps", str(STEPS), engine)
+    assert_same(tmp_path / "run", losses(tmp_path / "alone"))
+
+
 def test_each_goes_on_where_another_stopped(text: Path, tmp_path: Path, alone: dict[int, float]) -> None:
     """A run in seven stretches: each way from one process, DDP or FSDP2 to another, and another number of them."""
     one, ddp, fsdp = (1, "--no-shard"), (2, "--no-shard"), (2, "--shard")
