@@ -47,13 +47,15 @@ def machine() -> dict[str, Any]:
 
 
 def write_report(setting: Setting, out: Path) -> None:
-    """What was not measured this time keeps its numbers."""
+    """What was not measured this time keeps its numbers, if they are of the same model and machine."""
     out.mkdir(parents=True, exist_ok=True)
     about = {**machine(), "model": setting.model.name, "threads": setting.threads}
     data, page = out / "benchmarks.json", out / "benchmarks.md"
     measured = {row.measure for row in setting.rows}
-    before = json.loads(data.read_text())["rows"] if data.exists() else []
-    rows = [Row(**{k: row[k] for k in KEPT}) for row in before if row["measure"] not in measured] + setting.rows
+    before = json.loads(data.read_text()) if data.exists() else {"machine": {}, "rows": []}
+    same = all(before["machine"].get(key) == about[key] for key in ("model", "threads", "cpu", "torch"))
+    old = [Row(**{key: row[key] for key in KEPT}) for row in before["rows"] if row["measure"] not in measured]
+    rows = old * same + setting.rows
     numbers = [{**vars(row), "median": row.median} for row in rows]
     data.write_text(json.dumps({"machine": about, "rows": numbers}, indent=1) + "\n")
     _, mark, notes = page.read_text().partition(NOTES) if page.exists() else ("", "", "")

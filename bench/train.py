@@ -64,9 +64,12 @@ class GPT2(nn.Module):
         return self.model(ids).logits
 
 
-def ours(shape: Shape) -> Transformer:
+def ours(shape: Shape, native: bool = True) -> Transformer:
+    """As `tfm train` makes it: with the compiled kernels, if there are any."""
     model = Transformer(decoder(shape))
     initialise(model, 0)
+    if native and (library := find_native()) is not None:
+        accelerate_training(model, library)
     return model
 
 
@@ -82,13 +85,11 @@ class Trainer:
         keep_freed_memory()  # for both, though only tfm does it by itself
         torch.set_num_threads(threads)
         shape = choose([], SHAPE)
-        self.model: nn.Module = GPT2(shape) if optimizer == "gpt2" else ours(shape)
+        self.model: nn.Module = GPT2(shape) if optimizer == "gpt2" else ours(shape, native)
         self.optimizers: list[Optimizer] = [their_optimizer(self.model)]
         if isinstance(self.model, Transformer):
             recipe = Recipe(optimizer="muon" if optimizer == "muon" else "adamw")
             self.optimizers = build_optimizers(self.model, recipe, World())
-            if native and (library := find_native()) is not None:
-                accelerate_training(self.model, library)
         self.ids = torch.randint(
             shape.vocab_size, (ROWS, shape.context + 1), generator=torch.Generator().manual_seed(0)
         )

@@ -45,18 +45,15 @@ def accelerate_training(model: Transformer, library: ctypes.CDLL) -> None:
             module.native = NativeGate(library)
         elif isinstance(module, Attention) and _attends_plainly(module, model.config):
             c, norms = model.config, [module.q_norm, module.k_norm]
-            heads = c.heads, c.kv_heads, c.head_dim
-            module.native = NativeAttention(library, heads, norms, c.norm.eps, module.scale)
+            eps = 0.0 if c.qk_norm is None else c.qk_norm.eps
+            module.native = NativeAttention(library, (c.heads, c.kv_heads, c.head_dim), norms, eps, module.scale)
 
 
 def _attends_plainly(attention: Attention, config: Config) -> bool:
     """Whether the library knows such heads."""
-    return (
-        all(isinstance(n, nn.Identity) or _plain(n, config.norm.eps) for n in (attention.q_norm, attention.k_norm))
-        and config.clip_qkv is None
-        and config.attention_softcap is None
-        and config.head_dim % MULTIPLE == 0
-    )
+    norm, norms = config.qk_norm, (attention.q_norm, attention.k_norm)
+    known = norm is None or all(_plain(n, norm.eps) for n in norms)
+    return known and config.clip_qkv is None and config.attention_softcap is None
 
 
 def _fits(block: nn.Module, config: Config) -> bool:

@@ -1,6 +1,6 @@
 """The compiled library (built and found by `weights.native`): the structures it reads, and what stands in for parts.
 
-It knows fp32 on the CPU and no gradients. A part that has a native self asks whether it `takes`
+It knows fp32 on the CPU; what is here knows no gradients. A part that has a native self asks whether it `takes`
 an input and does its own work otherwise: nothing needs the library, and tests hold both equal.
 """
 
@@ -131,7 +131,11 @@ def sgemm(library: ctypes.CDLL) -> ctypes.c_void_p:
 
 
 def readable(x: Tensor) -> bool:
-    return x.dtype is torch.float32 and not x.requires_grad and x.device.type == "cpu" and x.is_contiguous()
+    return plain_floats(x) and not x.requires_grad
+
+
+def plain_floats(x: Tensor) -> bool:
+    return x.dtype is torch.float32 and x.device.type == "cpu" and x.is_contiguous()
 
 
 def pointer(tensor: Tensor | None) -> int | None:

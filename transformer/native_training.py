@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from transformer.native import COUNT, POINTER, pointer
+from transformer.native import COUNT, POINTER, plain_floats, pointer
 from transformer.tap import FUSED
 
 if TYPE_CHECKING:
@@ -37,8 +37,8 @@ class NativeNorm:
     def __init__(self, library: ctypes.CDLL, eps: float):
         self.library, self.eps = library, eps
 
-    def takes(self, x: Tensor) -> bool:
-        return _learnable(x)
+    def takes(self, x: Tensor, gain: Tensor) -> bool:
+        return plain_floats(x) and plain_floats(gain)
 
     def __call__(self, x: Tensor, gain: Tensor) -> Tensor:
         return _Norm.apply(x, gain, self)  # type: ignore[no-untyped-call]
@@ -75,7 +75,7 @@ class NativeGate:
         self.library = library
 
     def takes(self, both: Tensor) -> bool:
-        return _learnable(both)
+        return plain_floats(both)
 
     def __call__(self, both: Tensor) -> Tensor:
         """Gates and ups (..., 2F) -> (..., F)"""
@@ -111,11 +111,10 @@ class NativeAttention:
         self.library, self.heads, self.norms, self.eps, self.scale = library, heads, norms, eps, scale
 
     def takes(self, qkv: Tensor, shared: Shared, layer: int) -> bool:
-        """Whether nobody watches, nothing was there before, and there is work for all threads."""
+        """Whether nobody watches and nothing was there before."""
         mask = shared.masks[layer]
         plain = mask is not None and mask.plain and shared.step is None and shared.biases[layer] is None
-        busy = qkv.shape[0] * self.heads[1] >= torch.get_num_threads()
-        return plain and busy and shared.tap is FUSED and _learnable(qkv)
+        return plain and shared.tap is FUSED and plain_floats(qkv)
 
     def __call__(self, qkv: Tensor, rotation: Rotation | None) -> Tensor:
         """qkv (B, T, (H + 2K)·D) -> (B, T, H·D)"""
@@ -157,13 +156,18 @@ class _Attention(torch.autograd.Function):
         return dqkv, dq_gain, dk_gain, None, None, None
 
 
-def _heads(attention: NativeAttention, qkv: Tensor, *others: Tensor | None) -> Any:
-    """`others` are two gains, cos and sin."""
-    cos = others[2]
+def _heads(
+    attention: NativeAttention,
+    qkv: Tensor,
+    q_gain: Tensor | None,
+    k_gain: Tensor | None,
+    cos: Tensor | None,
+    sin: Tensor | None,
+) -> Any:
     B, T, _ = qkv.shape
     half = 0 if cos is None else cos.shape[-1]
-    H, K, D = attention.heads
-    return ctypes.byref(Heads(*map(pointer, others), B, T, H, K, D, half, attention.eps, attention.scale))
+    tables = map(pointer, (q_gain, k_gain, cos, sin))
+    return ctypes.byref(Heads(*tables, B, T, *attention.heads, half, attention.eps, attention.scale))
 
 
 def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -178,7 +182,3 @@ def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
     for name in ("attend", "attend_back", "gate", "gate_back", "rms_norm", "rms_norm_back"):
         getattr(library, f"tfm_{name}").restype = None
     return library
-
-
-def _learnable(x: Tensor) -> bool:
-    return x.dtype is torch.float32 and x.device.type == "cpu" and x.is_contiguous()

@@ -23,7 +23,7 @@ class RMSNorm(nn.Module):
         self.weight = nn.Parameter(torch.ones(shape)) if spec.gain else None
 
     def forward(self, x: Tensor) -> Tensor:
-        if self.native is not None and self.weight is not None and self.native.takes(x):
+        if self.native is not None and self.weight is not None and self.native.takes(x, self.weight):
             return self.native(x, self.weight)
         h = at_least_float32(x)
         one = h.new_ones(x.shape[-1])

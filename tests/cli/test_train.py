@@ -122,7 +122,7 @@ def test_with_the_kernels_a_run_that_was_killed_goes_on_to_the_same_bytes(
     running = Running("train", str(text), "--out", str(cut), *options, XDG_CACHE_HOME=cache)
     wait_for_step(running, cut, 8)
     os.kill(running.pid, signal.SIGKILL)
-    running.finish()
+    assert running.finish().code == -signal.SIGKILL
     assert tfm("train", "--out", str(cut), "--resume", XDG_CACHE_HOME=cache).code == 0
     assert files(cut) == files(whole)
     assert tfm("train", str(text), "--out", str(plain), *options).code == 0

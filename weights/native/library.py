@@ -91,8 +91,37 @@ def _check(library: ctypes.CDLL) -> None:
 
     random = torch.Generator().manual_seed(0)
     x, weight = torch.randn(3, 100, generator=random), torch.randn(70, 100, generator=random)
-    if not torch.allclose(NativeMatrix(library, None, numbers=weight)(x), x @ weight.t(), rtol=1e-4, atol=1e-4):
+    right = torch.allclose(NativeMatrix(library, None, numbers=weight)(x), x @ weight.t(), rtol=1e-4, atol=1e-4)
+    if not (right and _trains_rightly(library)):
         raise EnvironmentFailed("the kernels were built but compute wrong numbers; they are not kept")
+
+
+def _trains_rightly(library: ctypes.CDLL) -> bool:
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from transformer.native import sgemm
+    from transformer.native_training import NativeAttention, NativeGate, NativeNorm
+
+    if sgemm(library).value is None:
+        return True  # nobody will ask
+    random = torch.Generator().manual_seed(0)
+    qkv, both, gain = (torch.randn(shape, generator=random) for shape in ((2, 70, 96), (2, 70, 64), (32,)))
+    slopes = []
+    for native in (True, False):
+        leaves = [tensor.clone().requires_grad_() for tensor in (qkv, both, gain)]
+        if native:
+            attended = NativeAttention(library, (2, 2, 16), [nn.Identity()] * 2, 0.0, 0.25)(leaves[0], None)
+            normed = NativeNorm(library, 1e-6)(NativeGate(library)(leaves[1]), leaves[2])
+        else:
+            q, k, v = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in leaves[0].chunk(3, dim=-1))
+            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.25).transpose(1, 2).flatten(2)
+            gate, up = leaves[1].chunk(2, dim=-1)
+            normed = F.rms_norm(F.silu(gate) * up, (32,), leaves[2], 1e-6)
+        (attended * normed).sum().backward()
+        slopes.append([leaf.grad for leaf in leaves])
+    return all(torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4) for ours, theirs in zip(*slopes, strict=True))
 
 
 def _processor() -> str:

@@ -177,13 +177,15 @@ static void decode(const Matrix &w, int64_t n, float *numbers) {
     }
 }
 
-// Memory that a thread keeps from call to call: the kernel takes its time to give out new one.
+// Memory that a thread keeps from call to call: the kernel takes its time to give out new one. It begins on a line of
+// its own, so that no sum is taken in another order because of where memory happened to be.
 struct Room {
     std::unique_ptr<float[]> memory;
     int64_t size = 0;
     float *of(int64_t wanted) {
-        if (wanted > size) memory.reset(new float[size = wanted]);
-        return memory.get();
+        constexpr int64_t more = LINE / sizeof(float);
+        if (wanted > size) memory.reset(new float[(size = wanted) + more]);
+        return (float *)(((uintptr_t)memory.get() + LINE - 1) / LINE * LINE);
     }
 };
 

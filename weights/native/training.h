@@ -50,8 +50,11 @@ struct Heads {
     float eps, scale;
 
     int64_t row() const { return (H + 2 * K) * D; }
-    int64_t room() const { return 4 * T * D + 2 * QUERIES * held(); }
     int64_t held() const { return T + WIDTH; }  // scores of one query
+    float *room() const {                       // for four heads and two blocks of scores
+        static thread_local Room kept;
+        return kept.of(4 * T * D + 2 * QUERIES * held());
+    }
 };
 
 // One head of all tokens (T, D), normed and turned.
@@ -80,9 +83,9 @@ static void prepare_back(const Heads &a, const float *x, const float *gain, floa
 
 // The query heads that share keys and values `kv` of sequence b. y (B, T, H, D); logs (B, T, H) are the logarithms of
 // what the softmax divides by.
-static void attend_sequence(const Heads &a, int64_t b, int64_t kv, const float *qkv, float *y, float *logs, float *room) {
+static void attend_sequence(const Heads &a, int64_t b, int64_t kv, const float *qkv, float *y, float *logs) {
     const float *x = qkv + b * a.T * a.row(), *v = x + (a.H + a.K + kv) * a.D;
-    float *k = room, *q = k + a.T * a.D, *scores = q + a.T * a.D;
+    float *k = a.room(), *q = k + a.T * a.D, *scores = q + a.T * a.D;
     prepare(a, x + (a.H + kv) * a.D, a.k_gain, k);
     for (int64_t h = kv * (a.H / a.K); h < (kv + 1) * (a.H / a.K); h++) {
         prepare(a, x + h * a.D, a.q_gain, q);
@@ -108,10 +111,10 @@ static void attend_sequence(const Heads &a, int64_t b, int64_t kv, const float *
 // The way back: y_slope (B, T, H, D) -> qkv_slope, and of the gains q_slope (D) and k_slope (D).
 static void attend_sequence_back(const Heads &a, int64_t b, int64_t kv, const float *qkv, const float *y,
                                  const float *logs, const float *y_slope, float *qkv_slope, float *q_slope,
-                                 float *k_slope, float *room) {
+                                 float *k_slope) {
     int64_t begin = b * a.T * a.row(), value = begin + (a.H + a.K + kv) * a.D, size = a.T * a.D;
     const float *x = qkv + begin, *v = qkv + value;
-    float *k = room, *q = k + size, *dk = q + size, *dq = dk + size;
+    float *k = a.room(), *q = k + size, *dk = q + size, *dq = dk + size;
     float *weights = dq + size, *slopes = weights + QUERIES * a.held(), *dv = qkv_slope + value;
     prepare(a, x + (a.H + kv) * a.D, a.k_gain, k);
     std::fill_n(dk, size, 0.0f);
@@ -165,21 +168,19 @@ static void gate_back(const float *both, const float *slope, int64_t F, float *b
 extern "C" {
 
 void tfm_attend(const Heads *heads, const float *qkv, float *y, float *logs, int threads) {
-    static thread_local Room room;
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < heads->B * heads->K; i++)
-        attend_sequence(*heads, i / heads->K, i % heads->K, qkv, y, logs, room.of(heads->room()));
+        attend_sequence(*heads, i / heads->K, i % heads->K, qkv, y, logs);
 }
 
 // The gains' slopes come as (B, K, 2, D), to be added up: of queries and of keys.
 void tfm_attend_back(const Heads *heads, const float *qkv, const float *y, const float *logs, const float *y_slope,
                      float *qkv_slope, float *gain_slopes, int threads) {
-    static thread_local Room room;
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < heads->B * heads->K; i++) {
         float *slopes = gain_slopes + 2 * i * heads->D;
         attend_sequence_back(*heads, i / heads->K, i % heads->K, qkv, y, logs, y_slope, qkv_slope, slopes,
-                             slopes + heads->D, room.of(heads->room()));
+                             slopes + heads->D);
     }
 }
 

@@ -29,6 +29,7 @@ def test_what_was_built_is_found_by_its_source(
 ) -> None:
     source = write_source(tmp_path / "kernels.cpp", RIGHT)
     monkeypatch.setattr(library, "SOURCE", source)
+    monkeypatch.setattr(library, "_torch_sgemm", lambda: None)  # so that it is not asked to train
     path = library.build_native()
     assert path == library.library_path() and list(user_cache.iterdir()) == [path]
     assert library.find_native() is not None
@@ -62,10 +63,11 @@ def test_a_compiler_that_fails_is_one_line(user_cache: Path, monkeypatch: pytest
     assert list(user_cache.iterdir()) == []  # nothing half built is left
 
 
+@pytest.mark.parametrize("source", [WRONG, RIGHT], ids=["products", "what trains"])
 def test_kernels_that_compute_wrong_numbers_are_not_kept(
-    user_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    user_cache: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: str
 ) -> None:
-    monkeypatch.setattr(library, "SOURCE", write_source(tmp_path / "kernels.cpp", WRONG))
+    monkeypatch.setattr(library, "SOURCE", write_source(tmp_path / "kernels.cpp", source))
     with pytest.raises(EnvironmentFailed, match="wrong numbers"):
         library.build_native()
     assert list(user_cache.iterdir()) == []
