@@ -32,7 +32,6 @@ static void rms_norm_back(const float *x, const float *gain, float eps, int64_t 
     }
 }
 
-// dot product
 static float dot(const float *a, const float *b, int64_t n) {
     float total = 0;
 #pragma omp simd reduction(+ : total)
