@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from transformer.native import COUNT, POINTER, plain_floats, pointer
-from transformer.tap import FUSED
+from transformer.tap import Fused
 
 if TYPE_CHECKING:
     from transformer.attention import Shared
@@ -111,10 +111,10 @@ class NativeAttention:
         self.library, self.heads, self.norms, self.eps, self.scale = library, heads, norms, eps, scale
 
     def takes(self, qkv: Tensor, shared: Shared, layer: int) -> bool:
-        """Whether nobody watches and nothing was there before."""
+        """Whether nobody watches attention and nothing was there before."""
         mask = shared.masks[layer]
         plain = mask is not None and mask.plain and shared.step is None and shared.biases[layer] is None
-        return plain and shared.tap is FUSED and plain_floats(qkv)
+        return plain and type(shared.tap).attend is Fused.attend and plain_floats(qkv)
 
     def __call__(self, qkv: Tensor, rotation: Rotation | None) -> Tensor:
         """qkv (B, T, (H + 2K)·D) -> (B, T, H·D)"""

@@ -45,7 +45,7 @@ class Fused:
 FUSED = Fused()
 
 
-def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, rule: Rule, dropout: float = 0.0) -> Tensor:
+def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, rule: Rule) -> Tensor:
     if rule.softcap is not None:  # torch's kernel has no cap
         return open_attention(q, k, v, mask, rule)
     B, H, T, D = q.shape
@@ -58,7 +58,7 @@ def fused_attention(q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, rule: Ru
     if rule.bias is not None:
         allowed = rule.bias if allowed is None else torch.where(allowed, rule.bias, -torch.inf)
     return F.scaled_dot_product_attention(
-        q, k, v, allowed, dropout, is_causal=plain, scale=rule.scale, enable_gqa=k.shape[1] != H
+        q, k, v, allowed, is_causal=plain, scale=rule.scale, enable_gqa=k.shape[1] != H
     )
 
 

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 
 from tests.tiny import tiny_config, tiny_model
 from transformer.accelerate import accelerate_training
@@ -16,11 +17,12 @@ from transformer.cache import KVCache
 from transformer.config import Config, Layer, Norm, Rope
 from transformer.dropout import Dropout
 from transformer.loss import cross_entropy
+from transformer.mask import Mask
 from transformer.model import Transformer
 from transformer.native import sgemm
 from transformer.native_training import NativeAttention, NativeGate, NativeNorm
 from transformer.position import Rotation
-from transformer.tap import FUSED, Fused, Tap
+from transformer.tap import FUSED, Fused, Rule, Tap
 
 PARTS = (NativeAttention, NativeGate, NativeNorm)
 LAYER = Layer(mlp_width=48, attention_scale=0.25, rope=Rope(dim=16))
@@ -37,7 +39,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[type]:
     """The compiled parts that were called."""
     found: set[type] = set()
 
-    def noted(part: type, call: Callable[..., torch.Tensor]) -> Callable[..., torch.Tensor]:
+    def noted(part: type, call: Callable[..., Tensor]) -> Callable[..., Tensor]:
         return lambda self, *arguments: (found.add(part), call(self, *arguments))[1]
 
     for part in PARTS:
@@ -45,7 +47,7 @@ def used(monkeypatch: pytest.MonkeyPatch) -> set[type]:
     return found
 
 
-def learn(model: Transformer, ids: torch.Tensor, tap: Tap = FUSED) -> tuple[float, dict[str, torch.Tensor]]:
+def learn(model: Transformer, ids: Tensor, tap: Tap = FUSED) -> tuple[float, dict[str, Tensor]]:
     """A loss, and its gradient."""
     model.requires_grad_(True)
     loss = cross_entropy(model(ids[:, :-1], tap=tap).flatten(0, 1), ids[:, 1:].flatten()) / ids[:, 1:].numel()
@@ -53,7 +55,7 @@ def learn(model: Transformer, ids: torch.Tensor, tap: Tap = FUSED) -> tuple[floa
     return loss.item(), {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
 
 
-def some_ids(length: int, rows: int = 3) -> torch.Tensor:
+def some_ids(length: int, rows: int = 3) -> Tensor:
     return torch.randint(0, 320, (rows, length + 1), generator=torch.Generator().manual_seed(length))
 
 
@@ -120,14 +122,22 @@ def test_other_parts_keep_their_own_ways(
     assert used == parts
 
 
-def test_who_watches_sees_torch_attend(library: ctypes.CDLL, used: set[type]) -> None:
-    class Silent(Fused):
-        def write(self, layer: int, part: str, x: torch.Tensor) -> torch.Tensor:
-            return x * 0 if part == "attention" else x
+def test_who_watches_attention_sees_torch_attend(library: ctypes.CDLL, used: set[type]) -> None:
+    class Halved(Fused):
+        def attend(self, q: Tensor, k: Tensor, v: Tensor, mask: Mask | None, rule: Rule) -> Tensor:
+            return super().attend(q, k, v, mask, rule) / 2
 
-    compare(config(), library, 20, Silent())
-    compare(config(), library, 20, Dropout(0.0))
+    compare(config(), library, 20, Halved())
     assert used == {NativeGate, NativeNorm}
+
+
+def test_what_changes_only_the_stream_keeps_the_compiled_attention(library: ctypes.CDLL, used: set[type]) -> None:
+    class EveryThird(Dropout):
+        def write(self, layer: int, part: str, x: Tensor) -> Tensor:
+            return x * (torch.arange(x.shape[-1]) % 3 > 0) / (1 - self.rate)  # drops, but the same for every dtype
+
+    compare(config(), library, 20, EveryThird(1 / 3))
+    assert used == set(PARTS)
 
 
 def test_other_numbers_and_a_cache_are_left_to_torch(library: ctypes.CDLL, used: set[type]) -> None:
@@ -160,7 +170,7 @@ def test_the_number_of_threads_changes_no_bit(library: ctypes.CDLL) -> None:
     qkv, both, gain = (torch.randn(shape, generator=random) for shape in ((3, 70, 160), (3, 70, 58), (29,)))
     attend = NativeAttention(library, (6, 2, 16), norms, 1e-6, 0.25)
 
-    def slopes(threads: int) -> list[torch.Tensor]:
+    def slopes(threads: int) -> list[Tensor]:
         leaves = [tensor.clone().requires_grad_() for tensor in (qkv, both, gain)]
         torch.set_num_threads(threads)
         try:
