@@ -33,5 +33,6 @@ class _CrossEntropy(torch.autograd.Function):
 
 
 def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Logits (N, V) and targets (N,) -> nats, summed over the targets that are not IGNORED."""
-    return _CrossEntropy.apply(logits, targets)  # type: ignore[no-untyped-call]
+    """Logits (N, V) and targets (N,) -> nats in at least fp32, summed over the targets that are not IGNORED."""
+    wide = torch.promote_types(logits.dtype, torch.float32)
+    return _CrossEntropy.apply(logits.to(wide), targets)  # type: ignore[no-untyped-call]

@@ -1,7 +1,8 @@
 """What the compiled library does between the matrix products of a block in training, each with its way back.
 
-In fp32 on the CPU. As with the rest of the library, a part asks whether its native self `takes` an input and does its
-own work otherwise; tests hold both equal, the gradients as well.
+On the CPU, computed in fp32; what products in bf16 leave is read, and written, as it is. As with the rest of the
+library, a part asks whether its native self `takes` an input and does its own work otherwise; tests hold both equal,
+the gradients as well.
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from transformer.data import IGNORED
+from transformer.loss import cross_entropy
 from transformer.native import COUNT, POINTER, plain_floats, pointer
 from transformer.tap import Fused
 
@@ -20,6 +23,7 @@ if TYPE_CHECKING:
     from transformer.attention import Shared
     from transformer.position import Rotation
 
+PRECISIONS = {torch.float32: "fp32", torch.bfloat16: "bf16"}
 PIECES = 64  # into which the library divides rows where it adds up over all of them
 
 
@@ -29,6 +33,15 @@ class Heads(ctypes.Structure):
         *((name, COUNT) for name in ("B", "T", "H", "K", "D", "half")),
         *((name, ctypes.c_float) for name in ("eps", "scale")),
     ]
+
+
+def _plain(x: Tensor) -> bool:
+    return x.dtype in PRECISIONS and x.device.type == "cpu" and x.is_contiguous()
+
+
+def _function(library: ctypes.CDLL, name: str, x: Tensor) -> Any:
+    """The one for numbers like x."""
+    return getattr(library, f"tfm_{name}_{PRECISIONS[x.dtype]}")
 
 
 class NativeNorm:
@@ -75,7 +88,7 @@ class NativeGate:
         self.library = library
 
     def takes(self, both: Tensor) -> bool:
-        return plain_floats(both)
+        return _plain(both)
 
     def __call__(self, both: Tensor) -> Tensor:
         """Gates and ups (..., 2F) -> (..., F)"""
@@ -88,7 +101,7 @@ class _Gate(torch.autograd.Function):
         ctx.save_for_backward(both)
         ctx.library, F = library, both.shape[-1] // 2
         y = both.new_empty(*both.shape[:-1], F)
-        library.tfm_gate(pointer(both), y.numel() // F, F, pointer(y), torch.get_num_threads())
+        _function(library, "gate", both)(pointer(both), y.numel() // F, F, pointer(y), torch.get_num_threads())
         return y
 
     @staticmethod
@@ -97,7 +110,7 @@ class _Gate(torch.autograd.Function):
         (both,) = ctx.saved_tensors
         slope, dboth, F = slope.contiguous(), torch.empty_like(both), slope.shape[-1]
         rows, threads = slope.numel() // F, torch.get_num_threads()
-        ctx.library.tfm_gate_back(pointer(both), pointer(slope), rows, F, pointer(dboth), threads)
+        _function(ctx.library, "gate_back", both)(pointer(both), pointer(slope), rows, F, pointer(dboth), threads)
         return dboth, None
 
 
@@ -112,14 +125,17 @@ class NativeAttention:
 
     def takes(self, qkv: Tensor, shared: Shared, layer: int) -> bool:
         """Whether nobody watches attention and nothing was there before."""
-        mask = shared.masks[layer]
+        mask, tables = shared.masks[layer], [*self._gains(), *(shared.rotations[layer] or ())]
         plain = mask is not None and mask.plain and shared.step is None and shared.biases[layer] is None
-        return plain and type(shared.tap).attend is Fused.attend and plain_floats(qkv)
+        plain = plain and all(table is None or plain_floats(table) for table in tables)
+        return plain and type(shared.tap).attend is Fused.attend and _plain(qkv)
 
     def __call__(self, qkv: Tensor, rotation: Rotation | None) -> Tensor:
         """qkv (B, T, (H + 2K)·D) -> (B, T, H·D)"""
-        gains = (getattr(norm, "weight", None) for norm in self.norms)
-        return _Attention.apply(qkv, *gains, *(rotation or (None, None)), self)  # type: ignore[no-untyped-call]
+        return _Attention.apply(qkv, *self._gains(), *(rotation or (None, None)), self)  # type: ignore[no-untyped-call]
+
+    def _gains(self) -> list[Tensor | None]:
+        return [getattr(norm, "weight", None) for norm in self.norms]
 
 
 class _Attention(torch.autograd.Function):
@@ -134,11 +150,12 @@ class _Attention(torch.autograd.Function):
         attention: NativeAttention,
     ) -> Tensor:
         H, _, D = attention.heads
-        y, logs = qkv.new_empty(*qkv.shape[:2], H * D), qkv.new_empty(*qkv.shape[:2], H)
+        y, logs = qkv.new_empty(*qkv.shape[:2], H * D), qkv.new_empty(*qkv.shape[:2], H, dtype=torch.float32)
         ctx.save_for_backward(qkv, q_gain, k_gain, cos, sin, y, logs)
         ctx.attention = attention
         heads = _heads(attention, qkv, q_gain, k_gain, cos, sin)
-        attention.library.tfm_attend(heads, pointer(qkv), pointer(y), pointer(logs), torch.get_num_threads())
+        function = _function(attention.library, "attend", qkv)
+        function(heads, pointer(qkv), pointer(y), pointer(logs), torch.get_num_threads())
         return y
 
     @staticmethod
@@ -146,8 +163,8 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, slope: Tensor) -> tuple[Tensor | None, ...]:
         qkv, q_gain, k_gain, cos, sin, y, logs = ctx.saved_tensors
         _, K, D = ctx.attention.heads
-        slope, dqkv, dgains = slope.contiguous(), torch.empty_like(qkv), qkv.new_zeros(qkv.shape[0] * K, 2, D)
-        ctx.attention.library.tfm_attend_back(
+        slope, dqkv, dgains = slope.contiguous(), torch.empty_like(qkv), torch.zeros(qkv.shape[0] * K, 2, D)
+        _function(ctx.attention.library, "attend_back", qkv)(
             _heads(ctx.attention, qkv, q_gain, k_gain, cos, sin),
             *map(pointer, (qkv, y, logs, slope, dqkv, dgains)),
             torch.get_num_threads(),
@@ -170,15 +187,61 @@ def _heads(
     return ctypes.byref(Heads(*tables, B, T, *attention.heads, half, attention.eps, attention.scale))
 
 
+class NativeLoss:
+    """Cross entropy, summed over the targets that are not IGNORED."""
+
+    def __init__(self, library: ctypes.CDLL):
+        self.library = library
+
+    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Logits (N, V) and targets (N,)"""
+        if not _plain(logits):
+            return cross_entropy(logits, targets)
+        return _Loss.apply(logits, targets.contiguous(), self.library)  # type: ignore[no-untyped-call]
+
+
+class _Loss(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, library: ctypes.CDLL) -> Tensor:
+        logs = logits.new_empty(len(logits), dtype=torch.float32)
+        ctx.save_for_backward(logits, targets, logs)
+        ctx.library = library
+        _function(library, "log_sum", logits)(pointer(logits), *logits.shape, pointer(logs), torch.get_num_threads())
+        learnt = targets != IGNORED
+        return (logs[learnt] - logits[learnt, targets[learnt]]).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
+        logits, targets, logs = ctx.saved_tensors
+        slopes = torch.empty_like(logits)
+        _function(ctx.library, "cross_entropy_back", logits)(
+            *map(pointer, (logits, logs, targets)),
+            slope.item(),
+            *logits.shape,
+            pointer(slopes),
+            torch.get_num_threads(),
+        )
+        return slopes, None, None
+
+
 def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
     """Tells ctypes what the functions take."""
-    threads, eps = ctypes.c_int, ctypes.c_float
-    library.tfm_attend.argtypes = [*[POINTER] * 4, threads]
-    library.tfm_attend_back.argtypes = [*[POINTER] * 7, threads]
-    library.tfm_gate.argtypes = [POINTER, COUNT, COUNT, POINTER, threads]
-    library.tfm_gate_back.argtypes = [POINTER, POINTER, COUNT, COUNT, POINTER, threads]
-    library.tfm_rms_norm.argtypes = [POINTER, POINTER, eps, COUNT, COUNT, POINTER, threads]
-    library.tfm_rms_norm_back.argtypes = [POINTER, POINTER, eps, COUNT, COUNT, POINTER, POINTER, POINTER, threads]
-    for name in ("attend", "attend_back", "gate", "gate_back", "rms_norm", "rms_norm_back"):
-        getattr(library, f"tfm_{name}").restype = None
+    threads, number = ctypes.c_int, ctypes.c_float
+    takes: dict[str, list[Any]] = {
+        "rms_norm": [POINTER, POINTER, number, COUNT, COUNT, POINTER, threads],
+        "rms_norm_back": [POINTER, POINTER, number, COUNT, COUNT, POINTER, POINTER, POINTER, threads],
+    }
+    for precision in PRECISIONS.values():
+        takes |= {
+            f"attend_{precision}": [*[POINTER] * 4, threads],
+            f"attend_back_{precision}": [*[POINTER] * 7, threads],
+            f"gate_{precision}": [POINTER, COUNT, COUNT, POINTER, threads],
+            f"gate_back_{precision}": [POINTER, POINTER, COUNT, COUNT, POINTER, threads],
+            f"log_sum_{precision}": [POINTER, COUNT, COUNT, POINTER, threads],
+            f"cross_entropy_back_{precision}": [*[POINTER] * 3, number, COUNT, COUNT, POINTER, threads],
+        }
+    for name, arguments in takes.items():
+        function = getattr(library, f"tfm_{name}")
+        function.argtypes, function.restype = arguments, None
     return library

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 from torch.optim import Optimizer
 
 from transformer.data import Batch, Mixture, Span, Tokens, batch, mixed
@@ -23,6 +23,7 @@ from transformer.schedule import Budget, Place, Recipe, lr_factor
 from transformer.tap import FUSED, Tap
 
 ALONE = World()
+Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, V), targets (N,) -> nats, summed
 
 
 class Step(NamedTuple):
@@ -67,6 +68,7 @@ def train(
     budget: Budget,
     at: Place,
     world: World = ALONE,
+    loss_of: Loss = cross_entropy,
 ) -> Iterator[Step]:
     """Trains until the budget is spent, moving `at`. In between the caller has the model to itself."""
     tap = Dropout(recipe.dropout) if recipe.dropout else FUSED
@@ -80,7 +82,8 @@ def train(
         torch.manual_seed(mixed(recipe.seed, at.step, world.rank) >> 1)
         module.train()
         mine = range(at.samples + world.rank, at.samples + recipe.batch, world.size)
-        loss = _gradients(module, list(feed.batches(mine, at, recipe.micro_batch)), tap, recipe.autocast, world)
+        batches = list(feed.batches(mine, at, recipe.micro_batch))
+        loss = _gradients(module, batches, tap, loss_of, recipe.autocast, world)
         norm = float(whole(nn.utils.clip_grad_norm_(module.parameters(), recipe.clip or math.inf)))
         _check_finite(loss, norm, at, recipe)
         for optimizer in optimizers:
@@ -94,23 +97,23 @@ def train(
         yield Step(at.step, at.tokens, loss, norm, recipe.lr * factor, min(budget.progress(at), 1.0))
 
 
-def _gradients(module: nn.Module, batches: list[Batch], tap: Tap, autocast: bool, world: World) -> float:
+def _gradients(module: nn.Module, batches: list[Batch], tap: Tap, loss_of: Loss, autocast: bool, world: World) -> float:
     """Leaves the gradient of the mean loss, over the targets of all processes, in the parameters."""
     (count,) = world.total(sum(b.learnt for b in batches))
     nats = 0.0
     for number, b in enumerate(batches, 1):
         with alone(module, number < len(batches)):
             # DDP and FSDP take the mean over processes; what is wanted is the sum.
-            nats += _backward(module, b, tap, autocast, world.size / max(count, 1))
+            nats += _backward(module, b, tap, loss_of, autocast, world.size / max(count, 1))
     (nats,) = world.total(nats)
     return nats / max(count, 1)
 
 
-def _backward(module: nn.Module, b: Batch, tap: Tap, autocast: bool, factor: float) -> float:
+def _backward(module: nn.Module, b: Batch, tap: Tap, loss_of: Loss, autocast: bool, factor: float) -> float:
     """Adds the gradient of factor × the summed loss; a function of its own, so that nothing of it stays alive."""
     with torch.autocast(b.ids.device.type, torch.bfloat16) if autocast else nullcontext():
         logits = module(b.ids, tap=tap).flatten(0, 1)  # (B·T, V)
-    loss = cross_entropy(logits.float(), b.targets.flatten())
+    loss = loss_of(logits, b.targets.flatten())
     del logits  # the largest tensor of all, and no longer needed
     (loss * factor).backward()
     return loss.item()

@@ -18,13 +18,15 @@ from transformer.evaluate import ROWS, bits_per_byte, windows
 from transformer.footprint import training_bytes
 from transformer.generate import Request, generate, new_cache
 from transformer.init import initialise
+from transformer.loss import cross_entropy
 from transformer.model import Transformer
+from transformer.native_training import NativeLoss
 from transformer.optim import build_optimizers, optimizer_state, restore_optimizers
 from transformer.parallel import World, spread, whole_model
 from transformer.sampling import Sampling
 from transformer.schedule import Budget, Place
 from transformer.shape import decoder
-from transformer.train import Feed, NotFinite, Step, train
+from transformer.train import Feed, Loss, NotFinite, Step, train
 from weights.base import Base, base_of, fresh_base
 from weights.checkpoint import load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
@@ -67,6 +69,7 @@ class Session:
     module: nn.Module  # the model, as several processes call it
     optimizers: list[Optimizer]
     feed: Feed
+    loss_of: Loss
     budget: Budget
     at: Place
     needs: int  # bytes of memory, beyond what is there when it opens
@@ -106,8 +109,10 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
     model = model.to(device)
     library = None if plan.running.compile else find_native()  # torch.compile cannot look into it
+    loss_of: Loss = cross_entropy
     if library is not None:
         accelerate_training(model, library)
+        loss_of = NativeLoss(library)
     mixture, anneal = _mixtures(plan, corpus, base)
     shards = world.size if plan.running.shard else 1
     needs = training_bytes(model, plan.recipe, mixture.length, shards) - sum(t.nbytes for t in memory.values())
@@ -118,7 +123,7 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
         raise InputError(f"a batch of {plan.recipe.batch} cannot be shared out evenly among {world.size} processes")
     feed = Feed(corpus.train, mixture, anneal, device)
     budget = _budget(plan, mixture)
-    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, budget, at, needs)
+    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, loss_of, budget, at, needs)
 
 
 def _start(plan: Plan, base: Base, search: str) -> Transformer:
@@ -178,7 +183,7 @@ def go_on(session: Session, view: View, stop: Callable[[], bool]) -> bool:
         evaluate(EVALUATED)
     spent, stopped = budget.progress(at), False
     try:
-        for step in train(module, session.optimizers, session.feed, plan.recipe, budget, at, world):
+        for step in train(module, session.optimizers, session.feed, plan.recipe, budget, at, world, session.loss_of):
             if metrics is not None:
                 metrics.write(_row(step, at, budget))
             view.step(step)

@@ -15,14 +15,16 @@ from tests.tiny import tiny_config, tiny_model
 from transformer.accelerate import accelerate_training
 from transformer.cache import KVCache
 from transformer.config import Config, Layer, Norm, Rope
+from transformer.data import IGNORED
 from transformer.dropout import Dropout
 from transformer.loss import cross_entropy
 from transformer.mask import Mask
 from transformer.model import Transformer
 from transformer.native import sgemm
-from transformer.native_training import NativeAttention, NativeGate, NativeNorm
+from transformer.native_training import NativeAttention, NativeGate, NativeLoss, NativeNorm
 from transformer.position import Rotation
 from transformer.tap import FUSED, Fused, Rule, Tap
+from transformer.train import Loss
 
 PARTS = (NativeAttention, NativeGate, NativeNorm)
 LAYER = Layer(mlp_width=48, attention_scale=0.25, rope=Rope(dim=16))
@@ -51,6 +53,17 @@ def learn(model: Transformer, ids: Tensor, tap: Tap = FUSED) -> tuple[float, dic
     """A loss, and its gradient."""
     model.requires_grad_(True)
     loss = cross_entropy(model(ids[:, :-1], tap=tap).flatten(0, 1), ids[:, 1:].flatten()) / ids[:, 1:].numel()
+    loss.backward()
+    return loss.item(), {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def learn_in_bf16(model: Transformer, ids: Tensor, loss_of: Loss) -> tuple[float, dict[str, Tensor]]:
+    """The same with products in bf16."""
+    model.requires_grad_(True)
+    with torch.autocast("cpu", torch.bfloat16):
+        logits = model(ids[:, :-1]).flatten(0, 1)
+    assert logits.dtype is torch.bfloat16
+    loss = loss_of(logits, ids[:, 1:].flatten()) / ids[:, 1:].numel()
     loss.backward()
     return loss.item(), {name: p.grad.double() for name, p in model.named_parameters() if p.grad is not None}
 
@@ -95,6 +108,50 @@ def test_gradients_are_those_of_torch(library: ctypes.CDLL, used: set[type], nam
     assert used == set(PARTS)
 
 
+@pytest.mark.parametrize("name", CONFIGS)
+def test_products_in_bf16_leave_no_more_error_than_with_torch(library: ctypes.CDLL, used: set[type], name: str) -> None:
+    exact, plain, native = tiny_model(CONFIGS[name]).double(), tiny_model(CONFIGS[name]), tiny_model(CONFIGS[name])
+    accelerate_training(native, library)
+    loss, expected = learn(exact, some_ids(90))
+    theirs = learn_in_bf16(plain, some_ids(90), cross_entropy)
+    ours = learn_in_bf16(native, some_ids(90), NativeLoss(library))
+    assert used == set(PARTS)
+    assert ours[0] == pytest.approx(loss, rel=1e-3)
+    assert ours[1].keys() == expected.keys()
+    far, near = (
+        sum((side[1][name] - slope).norm().item() / (slope.norm().item() + 1e-8) for name, slope in expected.items())
+        for side in (ours, theirs)
+    )
+    assert far < 1.1 * near
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("words", [1, 15, 16, 17, 4096])
+def test_the_loss_is_that_of_torch(library: ctypes.CDLL, dtype: torch.dtype, words: int) -> None:
+    random = torch.Generator().manual_seed(words)
+    logits = (8 * torch.randn(37, words, generator=random)).to(dtype)
+    targets = torch.randint(0, words, (37,), generator=random)
+    targets[::5] = IGNORED
+    slopes, losses = [], []
+    for loss_of, side in ((cross_entropy, logits.double()), (NativeLoss(library), logits)):
+        leaf = side.clone().requires_grad_()
+        loss = loss_of(leaf, targets)
+        (0.3 * loss).backward()
+        assert leaf.grad is not None
+        slopes.append(leaf.grad.double())
+        losses.append(loss.item())
+    assert losses[1] == pytest.approx(losses[0], rel=1e-5, abs=1e-4)
+    assert (slopes[1][::5] == 0).all()
+    assert torch.allclose(slopes[1], slopes[0], rtol=0, atol=1e-6 if dtype is torch.float32 else 1e-3)
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+def test_a_logit_that_is_no_number_makes_the_loss_none(library: ctypes.CDLL, number: float) -> None:
+    logits = torch.zeros(3, 40)
+    logits[1, 7] = number
+    assert not torch.isfinite(NativeLoss(library)(logits, torch.tensor([1, 2, 3])))
+
+
 @pytest.mark.parametrize("length", [1, 2, 63, 64, 65, 200])
 def test_sequences_of_any_length(library: ctypes.CDLL, used: set[type], length: int) -> None:
     compare(config(qk_norm=Norm()), library, length)
@@ -134,7 +191,7 @@ def test_who_watches_attention_sees_torch_attend(library: ctypes.CDLL, used: set
 def test_what_changes_only_the_stream_keeps_the_compiled_attention(library: ctypes.CDLL, used: set[type]) -> None:
     class EveryThird(Dropout):
         def write(self, layer: int, part: str, x: Tensor) -> Tensor:
-            return x * (torch.arange(x.shape[-1]) % 3 > 0) / (1 - self.rate)  # drops, but the same for every dtype
+            return x * (torch.arange(x.shape[-1]) % 3 > 0) * 1.5  # drops, but the same for every dtype
 
     compare(config(), library, 20, EveryThird(1 / 3))
     assert used == set(PARTS)
@@ -148,8 +205,9 @@ def test_other_numbers_and_a_cache_are_left_to_torch(library: ctypes.CDLL, used:
     assert used == {NativeGate, NativeNorm}
     used.clear()
     model.double()(ids)
-    model.bfloat16()(ids)
     assert not used
+    model.bfloat16()(ids)
+    assert used == {NativeGate}  # the others' gains are in bf16, too
 
 
 def test_without_a_blas_everything_is_left_to_torch(library: ctypes.CDLL, used: set[type]) -> None:

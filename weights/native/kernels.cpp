@@ -9,10 +9,11 @@
 
 // ---- The parts between them -------------------------------------------------------------------------------------
 
-static void rms_norm(const float *x, const float *gain, float eps, int64_t C, float *y) {
+template <class X, class Y>
+static void rms_norm(const X *x, const float *gain, float eps, int64_t C, Y *y) {
     float squares = 0;
 #pragma omp simd reduction(+ : squares)
-    for (int64_t c = 0; c < C; c++) squares += x[c] * x[c];
+    for (int64_t c = 0; c < C; c++) squares += (float)x[c] * (float)x[c];
     float factor = 1 / sqrtf(squares / C + eps);
     for (int64_t c = 0; c < C; c++) y[c] = x[c] * factor * gain[c];
 }
@@ -44,7 +45,8 @@ static inline Floats exponential(Floats x) {
 enum Activation { SILU, GELU_TANH, GELU, RELU };
 
 // y = activation(gate) * up
-static void gate(const float *gates, const float *ups, int64_t F, int32_t activation, float *y) {
+template <class X>
+static void gate(const X *gates, const X *ups, int64_t F, int32_t activation, X *y) {
     int64_t f = 0;
     for (; activation == SILU && f + WIDTH <= F; f += WIDTH) {
         Floats x = load(gates + f), e = exponential(x < 0 ? x : -x);  // of minus the distance from zero

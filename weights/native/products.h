@@ -28,6 +28,8 @@ constexpr int64_t LINE = 64;     // bytes that memory gives at once
 
 typedef float Floats __attribute__((vector_size(4 * WIDTH)));
 typedef int32_t Ints __attribute__((vector_size(4 * WIDTH)));
+typedef uint32_t Words __attribute__((vector_size(4 * WIDTH)));
+typedef uint16_t Halves __attribute__((vector_size(2 * WIDTH)));
 typedef int32_t __attribute__((may_alias)) Bits;
 
 static inline Floats load(const float *p) {
@@ -49,6 +51,39 @@ static inline Floats load(const int8_t *p) {
 }
 
 static inline void store(float *p, Floats v) { memcpy(p, &v, sizeof v); }
+
+// A number in sixteen bits: the upper half of a float, rounded to the nearest, of two the even one.
+struct Bf16 {
+    uint16_t bits;
+
+    template <class Word>
+    static Word rounded(Word word) {
+        return (word + 0x7fff + (word >> 16 & 1)) >> 16;
+    }
+    Bf16() = default;
+    Bf16(float x) {
+        uint32_t word;
+        memcpy(&word, &x, sizeof word);
+        bits = rounded(word);
+    }
+    operator float() const {
+        uint32_t word = (uint32_t)bits << 16;
+        float x;
+        memcpy(&x, &word, sizeof x);
+        return x;
+    }
+};
+
+static inline Floats load(const Bf16 *p) {
+    Halves halves;
+    memcpy(&halves, p, sizeof halves);
+    return (Floats)(__builtin_convertvector(halves, Words) << 16);
+}
+
+static inline void store(Bf16 *p, Floats v) {
+    Halves halves = __builtin_convertvector(Bf16::rounded((Words)v), Halves);
+    memcpy(p, &halves, sizeof halves);
+}
 
 // Sixteen bits at a time: the products of neighbours added up, (a0·b0 + a1·b1, a2·b2 + a3·b3, ...).
 static inline Ints multiply_pairs(Ints a, Ints b) {

@@ -19,11 +19,12 @@ static void multiply(bool a_transposed, bool b_transposed, int64_t M, int64_t N,
 }
 
 // slope · d rms_norm(x) / dx, and what it means for the gain added to `gain_slope`.
-static void rms_norm_back(const float *x, const float *gain, float eps, int64_t C, const float *slope, float *x_slope,
+template <class X, class Slope, class XSlope>
+static void rms_norm_back(const X *x, const float *gain, float eps, int64_t C, const Slope *slope, XSlope *x_slope,
                           float *gain_slope) {
     float squares = 0, along = 0;
 #pragma omp simd reduction(+ : squares, along)
-    for (int64_t c = 0; c < C; c++) squares += x[c] * x[c], along += slope[c] * gain[c] * x[c];
+    for (int64_t c = 0; c < C; c++) squares += (float)x[c] * (float)x[c], along += slope[c] * gain[c] * x[c];
     float factor = 1 / sqrtf(squares / C + eps), less = along * factor * factor / C;
     for (int64_t c = 0; c < C; c++) {
         float s = slope[c];
@@ -39,6 +40,13 @@ static float dot(const float *a, const float *b, int64_t n) {
     return total;
 }
 
+// Rows of D numbers, `x_row` and `y_row` apart, to where and how they are needed.
+template <class X, class Y>
+static void copy_rows(const X *x, int64_t x_row, int64_t rows, int64_t D, Y *y, int64_t y_row) {
+    for (int64_t i = 0; i < rows; i++, x += x_row, y += y_row)
+        for (int64_t d = 0; d < D; d++) y[d] = (float)x[d];
+}
+
 // ---- Attention --------------------------------------------------------------------------------------------------
 
 // How to read qkv (B, T, H + 2K heads of D): queries, keys and values as one projection leaves them. Queries and keys
@@ -50,24 +58,25 @@ struct Heads {
 
     int64_t row() const { return (H + 2 * K) * D; }
     int64_t held() const { return T + WIDTH; }  // scores of one query
-    float *room() const {                       // for four heads and two blocks of scores
+    float *room() const {                       // for six heads, two blocks of queries and two of scores
         static thread_local Room kept;
-        return kept.of(4 * T * D + 2 * QUERIES * held());
+        return kept.of(6 * T * D + 2 * QUERIES * D + 2 * QUERIES * held());
     }
 };
 
 // One head of all tokens (T, D), normed and turned.
-static void prepare(const Heads &a, const float *x, const float *gain, float *y) {
+template <class X>
+static void prepare(const Heads &a, const X *x, const float *gain, float *y) {
     for (int64_t t = 0; t < a.T; t++, x += a.row(), y += a.D) {
         if (gain) rms_norm(x, gain, a.eps, a.D, y);
-        else std::copy_n(x, a.D, y);
+        else copy_rows(x, 0, 1, a.D, y, 0);
         rotate(y, a.cos + t * a.half, a.sin + t * a.half, a.half);
     }
 }
 
 // The way back. `slope` (T, D) is used up.
-static void prepare_back(const Heads &a, const float *x, const float *gain, float *slope, float *x_slope,
-                         float *gain_slope) {
+template <class X>
+static void prepare_back(const Heads &a, const X *x, const float *gain, float *slope, X *x_slope, float *gain_slope) {
     for (int64_t t = 0; t < a.T; t++, x += a.row(), slope += a.D, x_slope += a.row()) {
         const float *cos = a.cos + t * a.half, *sin = a.sin + t * a.half;
         for (int64_t i = 0; i < a.half; i++) {
@@ -76,21 +85,24 @@ static void prepare_back(const Heads &a, const float *x, const float *gain, floa
             slope[i + a.half] = d * cos[i] - c * sin[i];
         }
         if (gain) rms_norm_back(x, gain, a.eps, a.D, slope, x_slope, gain_slope);
-        else std::copy_n(slope, a.D, x_slope);
+        else copy_rows(slope, 0, 1, a.D, x_slope, 0);
     }
 }
 
 // The query heads that share keys and values `kv` of sequence b. y (B, T, H, D); logs (B, T, H) are the logarithms of
 // what the softmax divides by.
-static void attend_sequence(const Heads &a, int64_t b, int64_t kv, const float *qkv, float *y, float *logs) {
-    const float *x = qkv + b * a.T * a.row(), *v = x + (a.H + a.K + kv) * a.D;
-    float *k = a.room(), *q = k + a.T * a.D, *scores = q + a.T * a.D;
+template <class X>
+static void attend_sequence(const Heads &a, int64_t b, int64_t kv, const X *qkv, X *y, float *logs) {
+    const X *x = qkv + b * a.T * a.row();
+    int64_t size = a.T * a.D;
+    float *k = a.room(), *v = k + size, *q = v + size, *out = q + size, *scores = out + QUERIES * a.D;
     prepare(a, x + (a.H + kv) * a.D, a.k_gain, k);
+    copy_rows(x + (a.H + a.K + kv) * a.D, a.row(), a.T, a.D, v, a.D);
     for (int64_t h = kv * (a.H / a.K); h < (kv + 1) * (a.H / a.K); h++) {
         prepare(a, x + h * a.D, a.q_gain, q);
         for (int64_t first = 0; first < a.T; first += QUERIES) {
-            int64_t rows = std::min(QUERIES, a.T - first), keys = first + rows;
-            float *out = y + ((b * a.T + first) * a.H + h) * a.D, totals[QUERIES];
+            int64_t rows = std::min(QUERIES, a.T - first), keys = first + rows, at = (b * a.T + first) * a.H + h;
+            float totals[QUERIES];
             multiply(false, true, rows, keys, a.D, a.scale, q + first * a.D, a.D, k, a.D, false, scores, a.held());
             for (int64_t i = 0; i < rows; i++) {
                 float *row = scores + i * a.held();
@@ -98,36 +110,39 @@ static void attend_sequence(const Heads &a, int64_t b, int64_t kv, const float *
                 softmax.add(row, first + i + 1);
                 std::fill(row + first + i + 1, row + keys, 0.0f);
                 totals[i] = softmax.total;
-                logs[(b * a.T + first + i) * a.H + h] = softmax.largest + logf(softmax.total);
+                logs[at + i * a.H] = softmax.largest + logf(softmax.total);
             }
-            multiply(false, false, rows, a.D, keys, 1, scores, a.held(), v, a.row(), false, out, a.H * a.D);
+            multiply(false, false, rows, a.D, keys, 1, scores, a.held(), v, a.D, false, out, a.D);
             for (int64_t i = 0; i < rows; i++)
-                for (int64_t d = 0; d < a.D; d++) out[i * a.H * a.D + d] /= totals[i];
+                for (int64_t d = 0; d < a.D; d++) y[(at + i * a.H) * a.D + d] = out[i * a.D + d] / totals[i];
         }
     }
 }
 
 // The way back: y_slope (B, T, H, D) -> qkv_slope, and of the gains q_slope (D) and k_slope (D).
-static void attend_sequence_back(const Heads &a, int64_t b, int64_t kv, const float *qkv, const float *y,
-                                 const float *logs, const float *y_slope, float *qkv_slope, float *q_slope,
-                                 float *k_slope) {
-    int64_t begin = b * a.T * a.row(), value = begin + (a.H + a.K + kv) * a.D, size = a.T * a.D;
-    const float *x = qkv + begin, *v = qkv + value;
-    float *k = a.room(), *q = k + size, *dk = q + size, *dq = dk + size;
-    float *weights = dq + size, *slopes = weights + QUERIES * a.held(), *dv = qkv_slope + value;
-    prepare(a, x + (a.H + kv) * a.D, a.k_gain, k);
-    std::fill_n(dk, size, 0.0f);
-    for (int64_t t = 0; t < a.T; t++) std::fill_n(dv + t * a.row(), a.D, 0.0f);
+template <class X>
+static void attend_sequence_back(const Heads &a, int64_t b, int64_t kv, const X *qkv, const X *y, const float *logs,
+                                 const X *y_slope, X *qkv_slope, float *q_slope, float *k_slope) {
+    int64_t begin = b * a.T * a.row(), key = (a.H + kv) * a.D, value = key + a.K * a.D, size = a.T * a.D;
+    const X *x = qkv + begin;
+    X *x_slope = qkv_slope + begin;
+    float *k = a.room(), *v = k + size, *q = v + size, *dk = q + size, *dv = dk + size, *dq = dv + size;
+    float *read = dq + size, *dy = read + QUERIES * a.D;
+    float *weights = dy + QUERIES * a.D, *slopes = weights + QUERIES * a.held();
+    prepare(a, x + key, a.k_gain, k);
+    copy_rows(x + value, a.row(), a.T, a.D, v, a.D);
+    std::fill_n(dk, 2 * size, 0.0f);
     for (int64_t h = kv * (a.H / a.K); h < (kv + 1) * (a.H / a.K); h++) {
         prepare(a, x + h * a.D, a.q_gain, q);
         for (int64_t first = 0; first < a.T; first += QUERIES) {
             int64_t rows = std::min(QUERIES, a.T - first), keys = first + rows, at = (b * a.T + first) * a.H + h;
-            const float *dy = y_slope + at * a.D;
+            copy_rows(y + at * a.D, a.H * a.D, rows, a.D, read, a.D);
+            copy_rows(y_slope + at * a.D, a.H * a.D, rows, a.D, dy, a.D);
             multiply(false, true, rows, keys, a.D, a.scale, q + first * a.D, a.D, k, a.D, false, weights, a.held());
-            multiply(false, true, rows, keys, a.D, 1, dy, a.H * a.D, v, a.row(), false, slopes, a.held());
+            multiply(false, true, rows, keys, a.D, 1, dy, a.D, v, a.D, false, slopes, a.held());
             for (int64_t i = 0; i < rows; i++) {
                 float *weight = weights + i * a.held(), *slope = slopes + i * a.held(), log = logs[at + i * a.H];
-                float mean = dot(dy + i * a.H * a.D, y + (at + i * a.H) * a.D, a.D);
+                float mean = dot(dy + i * a.D, read + i * a.D, a.D);
                 int64_t count = first + i + 1;
                 for (int64_t j = 0; j < count; j += WIDTH) {
                     Floats w = exponential(load(weight + j) - log);
@@ -137,19 +152,21 @@ static void attend_sequence_back(const Heads &a, int64_t b, int64_t kv, const fl
                 std::fill(weight + count, weight + keys, 0.0f);
                 std::fill(slope + count, slope + keys, 0.0f);
             }
-            multiply(true, false, keys, a.D, rows, 1, weights, a.held(), dy, a.H * a.D, true, dv, a.row());
+            multiply(true, false, keys, a.D, rows, 1, weights, a.held(), dy, a.D, true, dv, a.D);
             multiply(false, false, rows, a.D, keys, a.scale, slopes, a.held(), k, a.D, false, dq + first * a.D, a.D);
             multiply(true, false, keys, a.D, rows, a.scale, slopes, a.held(), q + first * a.D, a.D, true, dk, a.D);
         }
-        prepare_back(a, x + h * a.D, a.q_gain, dq, qkv_slope + begin + h * a.D, q_slope);
+        prepare_back(a, x + h * a.D, a.q_gain, dq, x_slope + h * a.D, q_slope);
     }
-    prepare_back(a, x + (a.H + kv) * a.D, a.k_gain, dk, qkv_slope + begin + (a.H + kv) * a.D, k_slope);
+    prepare_back(a, x + key, a.k_gain, dk, x_slope + key, k_slope);
+    copy_rows(dv, a.D, a.T, a.D, x_slope + value, a.row());
 }
 
 // ---- The gated MLP ----------------------------------------------------------------------------------------------
 
 // Back through silu(gate) · up: gates and ups come in and their slopes go out as halves of rows (2F).
-static void gate_back(const float *both, const float *slope, int64_t F, float *both_slope) {
+template <class X>
+static void gate_back(const X *both, const X *slope, int64_t F, X *both_slope) {
     int64_t f = 0;
     for (; f + WIDTH <= F; f += WIDTH) {
         Floats x = load(both + f), up = load(both + F + f), s = load(slope + f);
@@ -164,17 +181,47 @@ static void gate_back(const float *both, const float *slope, int64_t F, float *b
     }
 }
 
-extern "C" {
+// ---- The loss ---------------------------------------------------------------------------------------------------
 
-void tfm_attend(const Heads *heads, const float *qkv, float *y, float *logs, int threads) {
+// The logarithm of the sum of all e^logit.
+template <class X>
+static float log_sum(const X *logits, int64_t V) {
+    Floats peaks = (Floats){} - INFINITY, sums = {};
+    int64_t j = 0;
+    for (; j + WIDTH <= V; j += WIDTH) {
+        Floats x = load(logits + j);
+        peaks = x > peaks ? x : peaks;
+    }
+    float peak = -INFINITY, total = 0;
+    for (int i = 0; i < WIDTH; i++) peak = std::max(peak, peaks[i]);
+    for (int64_t i = j; i < V; i++) peak = std::max(peak, (float)logits[i]);
+    for (int64_t i = 0; i + WIDTH <= V; i += WIDTH) sums += exponential(load(logits + i) - peak);
+    for (; j < V; j++) total += expf(logits[j] - peak);
+    return peak + logf(total + sum(sums));
+}
+
+// factor · (the predicted probabilities, less one where the target is).
+template <class X>
+static void probabilities_less_one(const X *logits, float log, int64_t target, float factor, int64_t V, X *slope) {
+    int64_t j = 0;
+    for (; j + WIDTH <= V; j += WIDTH) store(slope + j, factor * exponential(load(logits + j) - log));
+    for (; j < V; j++) slope[j] = factor * expf(logits[j] - log);
+    slope[target] = factor * (expf(logits[target] - log) - 1);
+}
+
+// ---- What is called ---------------------------------------------------------------------------------------------
+
+template <class X>
+static void attend(const Heads *heads, const X *qkv, X *y, float *logs, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < heads->B * heads->K; i++)
         attend_sequence(*heads, i / heads->K, i % heads->K, qkv, y, logs);
 }
 
 // The gains' slopes come as (B, K, 2, D), to be added up: of queries and of keys.
-void tfm_attend_back(const Heads *heads, const float *qkv, const float *y, const float *logs, const float *y_slope,
-                     float *qkv_slope, float *gain_slopes, int threads) {
+template <class X>
+static void attend_back(const Heads *heads, const X *qkv, const X *y, const float *logs, const X *y_slope, X *qkv_slope,
+                        float *gain_slopes, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < heads->B * heads->K; i++) {
         float *slopes = gain_slopes + 2 * i * heads->D;
@@ -184,15 +231,60 @@ void tfm_attend_back(const Heads *heads, const float *qkv, const float *y, const
 }
 
 // both (M, 2F) -> y (M, F)
-void tfm_gate(const float *both, int64_t M, int64_t F, float *y, int threads) {
+template <class X>
+static void gates(const X *both, int64_t M, int64_t F, X *y, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t m = 0; m < M; m++) gate(both + 2 * m * F, both + (2 * m + 1) * F, F, SILU, y + m * F);
 }
 
-void tfm_gate_back(const float *both, const float *slope, int64_t M, int64_t F, float *both_slope, int threads) {
+template <class X>
+static void gates_back(const X *both, const X *slope, int64_t M, int64_t F, X *both_slope, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t m = 0; m < M; m++) gate_back(both + 2 * m * F, slope + m * F, F, both_slope + 2 * m * F);
 }
+
+// logits (M, V) -> logs (M)
+template <class X>
+static void log_sums(const X *logits, int64_t M, int64_t V, float *logs, int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t m = 0; m < M; m++) logs[m] = log_sum(logits + m * V, V);
+}
+
+// A target below 0 is none.
+template <class X>
+static void cross_entropy_back(const X *logits, const float *logs, const int64_t *targets, float factor, int64_t M,
+                               int64_t V, X *slopes, int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t m = 0; m < M; m++) {
+        if (targets[m] < 0) std::fill_n(slopes + m * V, V, 0.0f);
+        else probabilities_less_one(logits + m * V, logs[m], targets[m], factor, V, slopes + m * V);
+    }
+}
+
+#define IN(X, name)                                                                                                  \
+    void tfm_attend_##name(const Heads *heads, const X *qkv, X *y, float *logs, int threads) {                       \
+        attend(heads, qkv, y, logs, threads);                                                                        \
+    }                                                                                                                \
+    void tfm_attend_back_##name(const Heads *heads, const X *qkv, const X *y, const float *logs, const X *y_slope,   \
+                                X *qkv_slope, float *gain_slopes, int threads) {                                     \
+        attend_back(heads, qkv, y, logs, y_slope, qkv_slope, gain_slopes, threads);                                  \
+    }                                                                                                                \
+    void tfm_gate_##name(const X *both, int64_t M, int64_t F, X *y, int threads) { gates(both, M, F, y, threads); }  \
+    void tfm_gate_back_##name(const X *both, const X *slope, int64_t M, int64_t F, X *both_slope, int threads) {     \
+        gates_back(both, slope, M, F, both_slope, threads);                                                          \
+    }                                                                                                                \
+    void tfm_log_sum_##name(const X *logits, int64_t M, int64_t V, float *logs, int threads) {                       \
+        log_sums(logits, M, V, logs, threads);                                                                       \
+    }                                                                                                                \
+    void tfm_cross_entropy_back_##name(const X *logits, const float *logs, const int64_t *targets, float factor,     \
+                                       int64_t M, int64_t V, X *slopes, int threads) {                               \
+        cross_entropy_back(logits, logs, targets, factor, M, V, slopes, threads);                                    \
+    }
+
+extern "C" {
+
+IN(float, fp32)
+IN(Bf16, bf16)
 
 // x (M, C) -> y (M, C)
 void tfm_rms_norm(const float *x, const float *gain, float eps, int64_t M, int64_t C, float *y, int threads) {
