@@ -20,7 +20,7 @@ from transformer.loss import cross_entropy
 from transformer.optim import set_lr
 from transformer.parallel import World, alone, whole
 from transformer.schedule import Budget, Place, Recipe, lr_factor
-from transformer.tap import FUSED, Tap
+from transformer.tap import FUSED
 
 ALONE = World()
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, V), targets (N,) -> nats, summed
@@ -56,6 +56,21 @@ class Feed:
         return list(self.mixture.sample(index))
 
 
+@dataclass(frozen=True)
+class Objective:
+    """What training lowers, as the recipe wants it computed."""
+
+    recipe: Recipe
+    loss_of: Loss = cross_entropy
+
+    def __call__(self, module: nn.Module, b: Batch) -> Tensor:
+        """Nats, summed over the batch."""
+        tap = Dropout(self.recipe.dropout) if self.recipe.dropout else FUSED
+        with torch.autocast(b.ids.device.type, torch.bfloat16) if self.recipe.autocast else nullcontext():
+            logits = module(b.ids, tap=tap).flatten(0, 1)  # (B·T, V)
+        return self.loss_of(logits, b.targets.flatten())
+
+
 class NotFinite(EnvironmentFailed):
     """A loss or gradient that is no number; nothing was updated with it."""
 
@@ -71,7 +86,7 @@ def train(
     loss_of: Loss = cross_entropy,
 ) -> Iterator[Step]:
     """Trains until the budget is spent, moving `at`. In between the caller has the model to itself."""
-    tap = Dropout(recipe.dropout) if recipe.dropout else FUSED
+    objective = Objective(recipe, loss_of)
     started, before = time.monotonic(), at.seconds
     while (progress := budget.progress(at)) < 1:
         if feed.anneal is not None and at.anneal_from is None and progress >= 1 - recipe.decay:
@@ -82,8 +97,7 @@ def train(
         torch.manual_seed(mixed(recipe.seed, at.step, world.rank) >> 1)
         module.train()
         mine = range(at.samples + world.rank, at.samples + recipe.batch, world.size)
-        batches = list(feed.batches(mine, at, recipe.micro_batch))
-        loss = _gradients(module, batches, tap, loss_of, recipe.autocast, world)
+        loss = _gradients(module, list(feed.batches(mine, at, recipe.micro_batch)), objective, world)
         norm = float(whole(nn.utils.clip_grad_norm_(module.parameters(), recipe.clip or math.inf)))
         _check_finite(loss, norm, at, recipe)
         for optimizer in optimizers:
@@ -97,26 +111,18 @@ def train(
         yield Step(at.step, at.tokens, loss, norm, recipe.lr * factor, min(budget.progress(at), 1.0))
 
 
-def _gradients(module: nn.Module, batches: list[Batch], tap: Tap, loss_of: Loss, autocast: bool, world: World) -> float:
+def _gradients(module: nn.Module, batches: list[Batch], objective: Objective, world: World) -> float:
     """Leaves the gradient of the mean loss, over the targets of all processes, in the parameters."""
     (count,) = world.total(sum(b.learnt for b in batches))
     nats = 0.0
     for number, b in enumerate(batches, 1):
         with alone(module, number < len(batches)):
+            loss = objective(module, b)
             # DDP and FSDP take the mean over processes; what is wanted is the sum.
-            nats += _backward(module, b, tap, loss_of, autocast, world.size / max(count, 1))
+            (loss * (world.size / max(count, 1))).backward()
+            nats += loss.item()
     (nats,) = world.total(nats)
     return nats / max(count, 1)
-
-
-def _backward(module: nn.Module, b: Batch, tap: Tap, loss_of: Loss, autocast: bool, factor: float) -> float:
-    """Adds the gradient of factor × the summed loss; a function of its own, so that nothing of it stays alive."""
-    with torch.autocast(b.ids.device.type, torch.bfloat16) if autocast else nullcontext():
-        logits = module(b.ids, tap=tap).flatten(0, 1)  # (B·T, V)
-    loss = loss_of(logits, b.targets.flatten())
-    del logits  # the largest tensor of all, and no longer needed
-    (loss * factor).backward()
-    return loss.item()
 
 
 def _check_finite(loss: float, norm: float, at: Place, recipe: Recipe) -> None:

@@ -26,7 +26,7 @@ from transformer.parallel import World, spread, whole_model
 from transformer.sampling import Sampling
 from transformer.schedule import Budget, Place
 from transformer.shape import decoder
-from transformer.train import Feed, Loss, NotFinite, Step, train
+from transformer.train import Feed, Loss, NotFinite, Objective, Step, train
 from weights.base import Base, base_of, fresh_base
 from weights.checkpoint import load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
@@ -115,7 +115,8 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
         loss_of = NativeLoss(library)
     mixture, anneal = _mixtures(plan, corpus, base)
     shards = world.size if plan.running.shard else 1
-    needs = training_bytes(model, plan.recipe, mixture.length, shards) - sum(t.nbytes for t in memory.values())
+    needs = training_bytes(model, Objective(plan.recipe, loss_of), mixture.length, shards)
+    needs -= sum(tensor.nbytes for tensor in memory.values())
     module = spread(model, world, plan.running.shard)
     optimizers = build_optimizers(model, plan.recipe, world)
     restore_optimizers(model, optimizers, memory)

@@ -10,8 +10,13 @@ import shutil
 import subprocess
 import tempfile
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from transformer.errors import EnvironmentFailed
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 SOURCE = Path(__file__).with_name("kernels.cpp")
 HEADERS = tuple(Path(__file__).with_name(name) for name in ("products.h", "training.h"))
@@ -98,30 +103,45 @@ def _check(library: ctypes.CDLL) -> None:
 
 def _trains_rightly(library: ctypes.CDLL) -> bool:
     import torch
-    from torch import nn
-    from torch.nn import functional as F
 
     from transformer.native import sgemm
-    from transformer.native_training import NativeAttention, NativeGate, NativeNorm
 
     if sgemm(library).value is None:
         return True  # nobody will ask
+    exact = _slopes(None, torch.float64)
+    bounds = {torch.float32: 1e-4, torch.bfloat16: 1e-1}
+    return all(
+        torch.allclose(ours, theirs, rtol=0, atol=bound * float(theirs.abs().max()))
+        for dtype, bound in bounds.items()
+        for ours, theirs in zip(_slopes(library, dtype), exact, strict=True)
+    )
+
+
+def _slopes(library: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
+    """Through all that trains: how a loss depends on what attention, gates and a norm were given."""
+    import torch
+    from torch import nn
+    from torch.nn import functional as F
+
+    from transformer.loss import cross_entropy
+    from transformer.native_training import NativeAttention, NativeGate, NativeLoss, NativeNorm
+
     random = torch.Generator().manual_seed(0)
     qkv, both, gain = (torch.randn(shape, generator=random) for shape in ((2, 70, 96), (2, 70, 64), (32,)))
-    slopes = []
-    for native in (True, False):
-        leaves = [tensor.clone().requires_grad_() for tensor in (qkv, both, gain)]
-        if native:
-            attended = NativeAttention(library, (2, 2, 16), [nn.Identity()] * 2, 0.0, 0.25)(leaves[0], None)
-            normed = NativeNorm(library, 1e-6)(NativeGate(library)(leaves[1]), leaves[2])
-        else:
-            q, k, v = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in leaves[0].chunk(3, dim=-1))
-            attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.25).transpose(1, 2).flatten(2)
-            gate, up = leaves[1].chunk(2, dim=-1)
-            normed = F.rms_norm(F.silu(gate) * up, (32,), leaves[2], 1e-6)
-        (attended * normed).sum().backward()
-        slopes.append([leaf.grad for leaf in leaves])
-    return all(torch.allclose(ours, theirs, rtol=1e-3, atol=1e-4) for ours, theirs in zip(*slopes, strict=True))
+    targets = torch.arange(140) % 32
+    leaves = [leaf.requires_grad_() for leaf in (qkv.to(dtype), both.to(dtype), gain)]
+    if library is not None:
+        attended = NativeAttention(library, (2, 2, 16), [nn.Identity()] * 2, 0.0, 0.25)(leaves[0], None)
+        normed = NativeNorm(library, 1e-6)(NativeGate(library)(leaves[1]).float(), leaves[2])
+        loss = NativeLoss(library)((attended * normed).to(dtype).flatten(0, 1), targets)
+    else:
+        q, k, v = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in leaves[0].chunk(3, dim=-1))
+        attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.25).transpose(1, 2).flatten(2)
+        gate, up = leaves[1].chunk(2, dim=-1)
+        normed = F.rms_norm(F.silu(gate) * up, (32,), leaves[2].to(dtype), 1e-6)
+        loss = cross_entropy((attended * normed).flatten(0, 1), targets)
+    loss.backward()
+    return [leaf.grad.double() for leaf in leaves if leaf.grad is not None]
 
 
 def _processor() -> str:
