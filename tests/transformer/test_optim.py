@@ -26,15 +26,18 @@ def gradients(model: Transformer, seed: int = 0) -> None:
         parameter.grad = torch.randn(parameter.shape, generator=random)
 
 
+@pytest.mark.parametrize(("dtype", "bound"), [(torch.float32, 1e-4), (torch.bfloat16, 0.1)])
 @pytest.mark.parametrize("shape", [(24, 24), (16, 40), (40, 16), (3, 16, 40)])
-def test_orthogonalised_pushes_singular_values_to_one_and_keeps_directions(shape: tuple[int, ...]) -> None:
+def test_orthogonalised_pushes_singular_values_to_one_and_keeps_directions(
+    shape: tuple[int, ...], dtype: torch.dtype, bound: float
+) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(1))
     u, before, v = torch.linalg.svd(matrix, full_matrices=False)
-    within = u.mT @ orthogonalised(matrix) @ v.mT
+    within = u.mT @ orthogonalised(matrix.to(dtype)).float() @ v.mT
     after = within.diagonal(dim1=-2, dim2=-1)
     strong = before > 0.1 * before.max()
     assert ((after > 0.6) & (after < 1.3))[strong].all()
-    assert (within - torch.diag_embed(after)).abs().max() < 1e-4
+    assert (within - torch.diag_embed(after)).abs().max() < bound
 
 
 def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart() -> None:
@@ -43,10 +46,21 @@ def test_muon_orthogonalises_the_parts_of_a_fused_matrix_apart() -> None:
     fused = nn.Parameter(weight.clone())
     parts = [nn.Parameter(weight[:8].clone()), nn.Parameter(weight[8:].clone())]
     fused.grad, parts[0].grad, parts[1].grad = slope, slope[:8].clone(), slope[8:].clone()
-    Muon({fused: [Piece("a", "w", None, 0, 8), Piece("b", "w", None, 8, 12)]}, 0.1, 0.0, ALONE).step()
+    Muon({fused: [Piece("a", "w", None, 0, 8), Piece("b", "w", None, 8, 12)]}, Recipe(lr=0.1), ALONE).step()
     for part in parts:
-        Muon({part: [Piece("a", "w", None, 0, len(part))]}, 0.1, 0.0, ALONE).step()
+        Muon({part: [Piece("a", "w", None, 0, len(part))]}, Recipe(lr=0.1), ALONE).step()
     assert torch.allclose(fused, torch.cat([p.detach() for p in parts]), atol=1e-6)
+
+
+def test_muon_goes_almost_the_same_way_in_bf16() -> None:
+    ways = []
+    for autocast in (False, True):
+        matrix = nn.Parameter(torch.zeros(16, 40))
+        matrix.grad = torch.randn(16, 40, generator=torch.Generator().manual_seed(4))
+        Muon({matrix: [Piece("a", "w", None, 0, 16)]}, Recipe(lr=1.0, autocast=autocast), ALONE).step()
+        ways.append(matrix.detach())
+    assert not torch.equal(*ways)
+    assert (ways[0] - ways[1]).norm() < 0.1 * ways[0].norm()
 
 
 def test_muon_takes_what_is_a_matrix_inside_the_blocks() -> None:
