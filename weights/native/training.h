@@ -212,7 +212,7 @@ static void probabilities_less_one(const X *logits, float log, int64_t target, f
 // ---- What is called ---------------------------------------------------------------------------------------------
 
 template <class X>
-static void attend(const Heads *heads, const X *qkv, X *y, float *logs, int threads) {
+static void attend_all(const Heads *heads, const X *qkv, X *y, float *logs, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < heads->B * heads->K; i++)
         attend_sequence(*heads, i / heads->K, i % heads->K, qkv, y, logs);
@@ -220,8 +220,8 @@ static void attend(const Heads *heads, const X *qkv, X *y, float *logs, int thre
 
 // The gains' slopes come as (B, K, 2, D), to be added up: of queries and of keys.
 template <class X>
-static void attend_back(const Heads *heads, const X *qkv, const X *y, const float *logs, const X *y_slope, X *qkv_slope,
-                        float *gain_slopes, int threads) {
+static void attend_all_back(const Heads *heads, const X *qkv, const X *y, const float *logs, const X *y_slope,
+                            X *qkv_slope, float *gain_slopes, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t i = 0; i < heads->B * heads->K; i++) {
         float *slopes = gain_slopes + 2 * i * heads->D;
@@ -261,13 +261,14 @@ static void cross_entropy_back(const X *logits, const float *logs, const int64_t
     }
 }
 
+// Each of them for what products leave in one precision.
 #define IN(X, name)                                                                                                  \
     void tfm_attend_##name(const Heads *heads, const X *qkv, X *y, float *logs, int threads) {                       \
-        attend(heads, qkv, y, logs, threads);                                                                        \
+        attend_all(heads, qkv, y, logs, threads);                                                                    \
     }                                                                                                                \
     void tfm_attend_back_##name(const Heads *heads, const X *qkv, const X *y, const float *logs, const X *y_slope,   \
                                 X *qkv_slope, float *gain_slopes, int threads) {                                     \
-        attend_back(heads, qkv, y, logs, y_slope, qkv_slope, gain_slopes, threads);                                  \
+        attend_all_back(heads, qkv, y, logs, y_slope, qkv_slope, gain_slopes, threads);                              \
     }                                                                                                                \
     void tfm_gate_##name(const X *both, int64_t M, int64_t F, X *y, int threads) { gates(both, M, F, y, threads); }  \
     void tfm_gate_back_##name(const X *both, const X *slope, int64_t M, int64_t F, X *both_slope, int threads) {     \
