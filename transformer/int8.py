@@ -58,7 +58,8 @@ class Int8Linear(nn.Module):
             return self.native(x)
         if x.requires_grad:
             return F.linear(x, self.weight, self.bias)
-        if G == 1 and x.numel() <= FEW * K and _torch_is_fast(x):
+        by_rows = G == 1 and self.matrix.offsets is None
+        if by_rows and x.numel() <= FEW * K and _torch_is_fast(x):
             codes, scales = self.matrix.codes, self.matrix.scales[:, 0]
             y = torch._weight_int8pack_mm(x.reshape(-1, K), codes, scales).view(*x.shape[:-1], N)
         else:
