@@ -33,7 +33,7 @@ from transformer.optim import build_optimizers
 from transformer.parallel import World
 from transformer.schedule import Budget, Place, Recipe
 from transformer.shape import Shape, choose, decoder
-from transformer.train import Feed, train
+from transformer.train import Feed, Objective, train
 from weights.base import fresh_base
 from weights.corpus import Corpus, encode_corpus, open_corpus
 from weights.native.library import find_native
@@ -158,7 +158,7 @@ def train_ours(seconds: float, feed: Feed, shape: Shape) -> Iterator[tuple[float
     model, recipe, at = ours(shape), Recipe(batch=ROWS, micro_batch=ROWS), Place()
     optimizers = build_optimizers(model, recipe, World())
     spent, started = 0.0, time.monotonic()
-    for _ in train(model, optimizers, feed, recipe, Budget(seconds=seconds), at):
+    for _ in train(model, optimizers, feed, Objective(recipe), Budget(seconds=seconds), at):
         spent += time.monotonic() - started
         at.seconds = spent  # its own time, without the other's
         yield spent, model

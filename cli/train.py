@@ -52,6 +52,9 @@ def train(
     resume: Annotated[bool, _option("--resume", "Go on with the run in --out; only the budget may change.")] = False,
     config: Annotated[Path | None, _option("--config", "Start from the settings of a run.toml.")] = None,
     start_from: Annotated[Word, _option("--from", "Go on with, or fine-tune, this model.")] = None,
+    teachers: Annotated[
+        list[str] | None, _option("--teacher", "Learn from this model's predictions, too; may be repeated.")
+    ] = None,
     anneal: Annotated[list[str] | None, _option("--anneal", "Take over for the decay; may be repeated.")] = None,
     seed: Annotated[Count, _option("--seed", "Of weights, data order and dropout.", min=0)] = None,
     save_every: Annotated[Count, _option("--save-every", "Steps between checkpoints.", min=1)] = None,
@@ -83,7 +86,7 @@ def train(
     batch: Annotated[Count, _option("--batch", "Samples a step.", "Recipe")] = None,
     micro_batch: Annotated[Count, _option("--micro-batch", "Of them at once; the rest is added up.", "Recipe")] = None,
     clip: Annotated[Number, _option("--clip", "The gradient's norm; 0 never.", "Recipe")] = None,
-    weight_decay: Annotated[Number, _option("--weight-decay", "Of the matrices.", "Recipe")] = None,
+    weight_decay: Annotated[Number, _option("--weight-decay", "Of matrices and embeddings.", "Recipe")] = None,
     dropout: Annotated[Number, _option("--dropout", "Part of what is dropped.", "Recipe")] = None,
     compile: Annotated[bool | None, _option("--compile/--no-compile", "Compile the model first.", "Machine")] = None,
     shard: Annotated[bool | None, _option("--shard/--no-shard", "FSDP2 instead of DDP.", "Machine")] = None,

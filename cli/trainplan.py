@@ -22,6 +22,7 @@ MACHINE = ("device", "dtype", "threads", "compile", "shard")  # may differ where
 FINE_TUNING = {"lr": 0.002, "embedding_lr": 0.0003}  # a trained model is moved, not made
 CONTEXT = 1024  # tokens a sample of a model to go on with, unless --context says so
 MICRO_BATCH = 8192  # tokens
+NAMES = {"start_from": "--from", "teachers": "--teacher"}  # of options that go by another one than their flag's
 
 
 def resumed(run: Run, given: dict[str, Any]) -> Plan:
@@ -56,7 +57,7 @@ def planned(run: Run, given: dict[str, Any], view: View) -> Plan:
             raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
         recipe = FINE_TUNING | {"length": given.get("context", CONTEXT)} | recipe
     tables = {
-        "data": {name: list(given[name]) for name in ("sources", "anneal") if given.get(name)},
+        "data": {name: list(given[name]) for name in ("sources", "anneal", "teachers") if given.get(name)},
         "length": {name: given[name] for name in LENGTHS if name in given},
         "shape": chosen,
         "recipe": recipe,
@@ -140,6 +141,8 @@ def introduce(session: Session, view: View) -> None:
     view.note(
         f"{recipe.optimizer}, lr {recipe.lr:g}, {recipe.schedule}; {batch} × {length} tokens a step; {_budget(session)}"
     )
+    if session.objective.teachers:
+        view.note(f"learning from the text and from what is predicted by {', '.join(session.plan.data.teachers)}")
     view.note(f"peak memory about {(resident_bytes() + session.needs) / 1e9:.2f} GB")
     if session.at.step:
         view.note(f"going on from step {session.at.step}")
@@ -154,4 +157,4 @@ def _budget(session: Session) -> str:
 
 
 def _flags(names: set[str]) -> str:
-    return ", ".join("--from" if name == "start_from" else f"--{name.replace('_', '-')}" for name in sorted(names))
+    return ", ".join(NAMES.get(name, f"--{name.replace('_', '-')}") for name in sorted(names))

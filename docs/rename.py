@@ -1,6 +1,6 @@
 """Tells the stories of TinyStories again with other names, so that who is who must be read and not known by heart.
 
-    python docs/rename.py tinystories.txt TIMES HELD_OUT > renamed.txt
+    python docs/rename.py tinystories.txt TIMES HELD_OUT SEED > renamed.txt
 
 Each story comes TIMES times. A name stands for another of the same gender throughout a story; common names remain more
 common than others. Documents whose lot is below HELD_OUT are left out, and so are stories without a name.
@@ -47,7 +47,7 @@ def main() -> None:
     path, times, held_out = Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
     stories = [part.text for part in read_parts(path)]
     stories = [story for story in stories if lot(story) >= held_out and NAME.search(story)]
-    chance = random.Random(0)
+    chance = random.Random(int(sys.argv[4]))
     for _ in range(times):
         for story in stories:
             print(renamed(story, chance), SEPARATOR, sep="\n")

@@ -1,4 +1,4 @@
-"""What training lowers: cross entropy, with the gradient that is known in closed form."""
+"""What training lowers: cross entropy, with the gradient that is known in closed form; and what teachers add."""
 
 from __future__ import annotations
 
@@ -36,3 +36,14 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
     """Logits (N, V) and targets (N,) -> nats in at least fp32, summed over the targets that are not IGNORED."""
     wide = torch.promote_types(logits.dtype, torch.float32)
     return _CrossEntropy.apply(logits.to(wide), targets)  # type: ignore[no-untyped-call]
+
+
+def taught(logits: Tensor, targets: Tensor, predictions: Tensor, teachers: int) -> Tensor:
+    """What to add to the cross entropy of logits (N, V) if the text is one voice and each teacher another.
+
+    `predictions` are the teachers' probabilities (N, V), added up; they are written over. All cross entropies of a row
+    share its log-sum, so what they differ by is linear in the logits."""
+    learnt = targets != IGNORED
+    shift = predictions.mul_(learnt[:, None] / -(teachers + 1))
+    shift[learnt, targets[learnt]] += teachers / (teachers + 1)
+    return (shift.to(logits.dtype) * logits).sum(dtype=shift.dtype)

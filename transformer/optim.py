@@ -81,15 +81,22 @@ def build_optimizers(model: Transformer, recipe: Recipe, world: World) -> list[O
     if recipe.optimizer == "muon":
         optimizers = [
             Muon(inside, recipe, world),
-            _adamw([{"params": rest, "lr": recipe.embedding_lr, "weight_decay": 0.0}], (0.8, 0.95)),
+            _adamw(_groups(rest, recipe.embedding_lr, recipe.weight_decay), (0.8, 0.95)),
         ]
     else:
-        decayed = {"params": list(inside), "lr": recipe.lr, "weight_decay": recipe.weight_decay}
-        optimizers = [_adamw([decayed, {"params": rest, "lr": recipe.lr, "weight_decay": 0.0}], (0.9, 0.95))]
+        optimizers = [_adamw(_groups([*inside, *rest], recipe.lr, recipe.weight_decay), (0.9, 0.95))]
     for optimizer in optimizers:
         for group in optimizer.param_groups:
             group["full_lr"] = group["lr"]
     return optimizers
+
+
+def _groups(parameters: list[nn.Parameter], lr: float, weight_decay: float) -> list[dict[str, object]]:
+    """Matrices, embeddings among them, are decayed; gains and biases are not."""
+    matrices = [parameter for parameter in parameters if parameter.ndim > 1]
+    vectors = [parameter for parameter in parameters if parameter.ndim == 1]
+    groups = [(matrices, weight_decay), (vectors, 0.0)]
+    return [{"params": group, "lr": lr, "weight_decay": decay} for group, decay in groups if group]
 
 
 def _adamw(groups: list[dict[str, object]], betas: tuple[float, float]) -> AdamW:

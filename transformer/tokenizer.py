@@ -28,7 +28,7 @@ class Tokenizer:
         backend.no_truncation()
         self.backend = backend
         self.bos = bos
-        vocabulary = backend.get_vocab(with_added_tokens=True)
+        vocabulary = self.vocabulary()
         self.size = max(vocabulary.values(), default=-1) + 1  # ids are below this
         added = backend.get_added_tokens_decoder().items()
         self.specials = {token.content: id for id, token in added if token.special}
@@ -75,6 +75,9 @@ class Tokenizer:
         """Special tokens and ids without a token are left out."""
         with _panics("the tokenizer failed on these ids"):
             return self.backend.decode([i for i in ids if i < self.size], skip_special_tokens=True)
+
+    def vocabulary(self) -> dict[str, int]:
+        return self.backend.get_vocab(with_added_tokens=True)
 
     def piece(self, id: int) -> str | None:
         """The token as the vocabulary spells it, in the tokenizer's own alphabet."""

@@ -16,11 +16,12 @@ from torch.optim import Optimizer
 from transformer.data import Batch, Mixture, Span, Tokens, batch, mixed
 from transformer.dropout import Dropout
 from transformer.errors import EnvironmentFailed
-from transformer.loss import cross_entropy
+from transformer.loss import cross_entropy, taught
+from transformer.model import Transformer
 from transformer.optim import set_lr
 from transformer.parallel import World, alone, whole
 from transformer.schedule import Budget, Place, Recipe, lr_factor
-from transformer.tap import FUSED
+from transformer.tap import FUSED, Tap
 
 ALONE = World()
 Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, V), targets (N,) -> nats, summed
@@ -62,13 +63,27 @@ class Objective:
 
     recipe: Recipe
     loss_of: Loss = cross_entropy
+    teachers: Sequence[Transformer] = ()
 
     def __call__(self, module: nn.Module, b: Batch) -> Tensor:
         """Nats, summed over the batch."""
         tap = Dropout(self.recipe.dropout) if self.recipe.dropout else FUSED
+        logits, targets = self._logits(module, b, tap), b.targets.flatten()
+        loss = self.loss_of(logits, targets)
+        if not self.teachers:
+            return loss
+        with torch.no_grad():
+            wide = torch.promote_types(logits.dtype, torch.float32)
+            predictions = torch.zeros_like(logits, dtype=wide)
+            for teacher in self.teachers:
+                predictions += self._logits(teacher, b, FUSED).softmax(-1, dtype=wide)
+        return loss + taught(logits, targets, predictions, len(self.teachers))
+
+    def _logits(self, module: nn.Module, b: Batch, tap: Tap) -> Tensor:
+        """(B·T, V)"""
         with torch.autocast(b.ids.device.type, torch.bfloat16) if self.recipe.autocast else nullcontext():
-            logits = module(b.ids, tap=tap).flatten(0, 1)  # (B·T, V)
-        return self.loss_of(logits, b.targets.flatten())
+            logits: Tensor = module(b.ids, tap=tap)
+        return logits.flatten(0, 1)
 
 
 class NotFinite(EnvironmentFailed):
@@ -79,15 +94,13 @@ def train(
     module: nn.Module,
     optimizers: list[Optimizer],
     feed: Feed,
-    recipe: Recipe,
+    objective: Objective,
     budget: Budget,
     at: Place,
     world: World = ALONE,
-    loss_of: Loss = cross_entropy,
 ) -> Iterator[Step]:
     """Trains until the budget is spent, moving `at`. In between the caller has the model to itself."""
-    objective = Objective(recipe, loss_of)
-    started, before = time.monotonic(), at.seconds
+    recipe, started, before = objective.recipe, time.monotonic(), at.seconds
     while (progress := budget.progress(at)) < 1:
         if feed.anneal is not None and at.anneal_from is None and progress >= 1 - recipe.decay:
             at.anneal_from = at.samples

@@ -17,6 +17,7 @@ from transformer.shape import Shape
 class Data:
     sources: tuple[str, ...] = ()
     anneal: tuple[str, ...] = ()  # take over when the learning rate begins to come down
+    teachers: tuple[str, ...] = ()  # models whose predictions are learnt as well
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
 
@@ -28,7 +28,7 @@ from transformer.schedule import Budget, Place
 from transformer.shape import decoder
 from transformer.train import Feed, Loss, NotFinite, Objective, Step, train
 from weights.base import Base, base_of, fresh_base
-from weights.checkpoint import load_model
+from weights.checkpoint import Checkpoint, load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
 from weights.load import open_model, resolve
 from weights.native.library import find_native
@@ -69,7 +69,7 @@ class Session:
     module: nn.Module  # the model, as several processes call it
     optimizers: list[Optimizer]
     feed: Feed
-    loss_of: Loss
+    objective: Objective
     budget: Budget
     at: Place
     needs: int  # bytes of memory, beyond what is there when it opens
@@ -93,6 +93,8 @@ def create(run: Run, plan: Plan, view: View, search: str) -> Plan:
         plan = replace(plan, shape=replace(plan.shape, vocab_size=backend.get_vocab_size()))
         base = fresh_base(backend, decoder(plan.shape), has_conversations(sources))
 
+    list(_teachers(plan, base, search))  # refused, if at all, before the text is encoded
+
     def encode(directory: Path) -> None:
         encode_corpus(sources, base, directory, lambda n: view.reading("encoding the text", n, size))
         _mixtures(plan, open_corpus(directory, base), base)  # refuses what is too little to train on
@@ -109,13 +111,16 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
     model = model.to(device)
     library = None if plan.running.compile else find_native()  # torch.compile cannot look into it
+    teachers = [load_model(teacher, torch.float32, device) for teacher in _teachers(plan, base, search)]
     loss_of: Loss = cross_entropy
     if library is not None:
-        accelerate_training(model, library)
+        for learner in (model, *teachers):
+            accelerate_training(learner, library)
         loss_of = NativeLoss(library)
+    objective = Objective(plan.recipe, loss_of, teachers)
     mixture, anneal = _mixtures(plan, corpus, base)
     shards = world.size if plan.running.shard else 1
-    needs = training_bytes(model, Objective(plan.recipe, loss_of), mixture.length, shards)
+    needs = training_bytes(model, objective, mixture.length, shards)
     needs -= sum(tensor.nbytes for tensor in memory.values())
     module = spread(model, world, plan.running.shard)
     optimizers = build_optimizers(model, plan.recipe, world)
@@ -124,7 +129,7 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
         raise InputError(f"a batch of {plan.recipe.batch} cannot be shared out evenly among {world.size} processes")
     feed = Feed(corpus.train, mixture, anneal, device)
     budget = _budget(plan, mixture)
-    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, loss_of, budget, at, needs)
+    return Session(run, plan, world, base, corpus, model, module, optimizers, feed, objective, budget, at, needs)
 
 
 def _start(plan: Plan, base: Base, search: str) -> Transformer:
@@ -136,6 +141,20 @@ def _start(plan: Plan, base: Base, search: str) -> Transformer:
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()  # out of the mapped file
     return model.requires_grad_(True)
+
+
+def _teachers(plan: Plan, base: Base, search: str) -> Iterator[Checkpoint]:
+    """Refuses those that do not speak of the same tokens."""
+    length = plan.recipe.length or base.config.context
+    for name in plan.data.teachers:
+        path = resolve(name, search)
+        teacher = base_of(path)
+        config, vocabulary = teacher.config, teacher.tokenizer.vocabulary()
+        if config.vocab_size != base.config.vocab_size or vocabulary != base.tokenizer.vocabulary():
+            raise InputError(f"--teacher {name}: has another vocabulary than the model that is to learn from it")
+        if config.context < length:
+            raise InputError(f"--teacher {name}: sees {config.context} tokens at once, fewer than a sample's {length}")
+        yield open_model(path)[0]
 
 
 def _mixtures(plan: Plan, corpus: Corpus, base: Base) -> tuple[Mixture, Mixture | None]:
@@ -184,7 +203,7 @@ def go_on(session: Session, view: View, stop: Callable[[], bool]) -> bool:
         evaluate(EVALUATED)
     spent, stopped = budget.progress(at), False
     try:
-        for step in train(module, session.optimizers, session.feed, plan.recipe, budget, at, world, session.loss_of):
+        for step in train(module, session.optimizers, session.feed, session.objective, budget, at, world):
             if metrics is not None:
                 metrics.write(_row(step, at, budget))
             view.step(step)

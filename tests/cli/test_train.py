@@ -216,6 +216,38 @@ def test_a_model_is_fine_tuned_and_keeps_what_it_came_with(text: Path, tmp_path:
     assert refused.code == 2 and refused.error == "--from brings a shape of its own: --layers cannot change it"
 
 
+def test_teachers_are_learnt_from_and_a_killed_run_goes_on_with_them(trained: Path, text: Path, tmp_path: Path) -> None:
+    options = ("--from", str(trained), "--context", "16", *SHORT[10:], "--steps", "24", "--save-every", "5")
+    whole, cut, alone = (tmp_path / name for name in ("whole", "cut", "alone"))
+    taught = (*options, "--teacher", str(trained), "--teacher", str(trained))
+    result = tfm("train", str(text), "--out", str(whole), *taught)
+    assert result.code == 0 and f"what is predicted by {trained}, {trained}" in result.err.decode()
+    running = Running("train", str(text), "--out", str(cut), *taught)
+    wait_for_step(running, cut, 8)
+    os.kill(running.pid, signal.SIGKILL)
+    assert running.finish().code == -signal.SIGKILL
+    assert tfm("train", "--out", str(cut), "--resume").code == 0
+    assert files(cut) == files(whole)
+    assert tfm("train", str(text), "--out", str(alone), *options).code == 0
+    first = [next(row["grad_norm"] for row in metrics(run) if "loss" in row) for run in (whole, alone)]
+    assert first[0] == pytest.approx(first[1] / 3, rel=0.02)  # two of three voices are the student's own
+
+
+def test_teachers_of_other_tokens_are_refused_before_anything_is_written(
+    trained: Path, text: Path, tmp_path: Path
+) -> None:
+    for teacher, message in (
+        (write_tiny(tmp_path / "tiny"), "has another vocabulary"),
+        (tmp_path / "none", "no such model directory"),
+    ):
+        out = tmp_path / "run"
+        result = tfm(
+            "train", str(text), "--from", str(trained), "--teacher", str(teacher), "--out", str(out), "--steps", "1"
+        )
+        assert result.code == 2 and message in result.err.decode() and result.err.count(b"\n") == 1
+        assert not out.exists()
+
+
 def test_conversations_make_a_model_to_talk_to(tmp_path: Path) -> None:
     out = tmp_path / "run"
     result = tfm(

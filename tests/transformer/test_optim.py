@@ -87,14 +87,33 @@ def test_adamw_alone_has_everything_and_decays_only_matrices() -> None:
     assert isinstance(adam, AdamW)
     assert sum(len(group["params"]) for group in adam.param_groups) == len(list(model.parameters()))
     decays = {group["weight_decay"]: group["params"] for group in adam.param_groups}
-    assert all(p.ndim >= 2 for p in decays[0.1]) and any(p is model.embed.weight for p in decays[0.0])
+    assert all(p.ndim > 1 for p in decays[0.1]) and all(p.ndim == 1 for p in decays[0.0])
+
+
+def test_beside_muon_the_embedding_is_decayed_and_gains_are_not() -> None:
+    model = trainable()
+    muon, adam = build_optimizers(model, Recipe(weight_decay=0.1), ALONE)
+    before = {name: parameter.detach().clone() for name, parameter in model.named_parameters()}
+    for parameter in model.parameters():
+        parameter.grad = torch.zeros_like(parameter)
+    muon.step()
+    adam.step()
+    rates = {
+        "embed.weight": Recipe().embedding_lr,
+        "blocks.0.attention.out.weight": Recipe().lr,
+        "final_norm.weight": 0.0,
+    }
+    for name, parameter in model.named_parameters():
+        if name in rates:
+            torch.testing.assert_close(parameter.detach(), before[name] * (1 - 0.1 * rates.pop(name)))
+    assert not rates
 
 
 def test_set_lr_scales_from_the_full_rate_each_time() -> None:
     optimizers = build_optimizers(trainable(), Recipe(lr=0.02, embedding_lr=0.004), ALONE)
     set_lr(optimizers, 0.5)
     set_lr(optimizers, 0.25)
-    assert [group["lr"] for o in optimizers for group in o.param_groups] == [0.005, 0.001]
+    assert [group["lr"] for o in optimizers for group in o.param_groups] == [0.005, 0.001, 0.001]
 
 
 @pytest.mark.parametrize("kind", ["muon", "adamw"])

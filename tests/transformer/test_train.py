@@ -5,15 +5,16 @@ from itertools import islice
 
 import pytest
 import torch
+from torch.nn import functional as F
 
-from transformer.data import Mixture, Span, Strand, Tokens
+from transformer.data import IGNORED, Batch, Mixture, Span, Strand, Tokens
 from transformer.init import initialise
 from transformer.model import Transformer
 from transformer.optim import build_optimizers
 from transformer.parallel import World
 from transformer.schedule import Budget, Place, Recipe
 from transformer.shape import choose, decoder
-from transformer.train import Feed, NotFinite, Step, train
+from transformer.train import Feed, NotFinite, Objective, Step, train
 
 TEXT = torch.arange(300).remainder(7).to(torch.uint16)  # each id tells the next
 CONFIG = decoder(choose([], {"layers": 1, "width": 16, "heads": 2, "context": 8, "vocab_size": 16}))
@@ -35,7 +36,7 @@ def steps(
 ) -> Iterator[Step]:
     optimizers = build_optimizers(model, recipe, World())
     given = more.get("feed", feed())
-    return train(model, optimizers, given, recipe, Budget(steps=steps), at or Place())  # type: ignore[arg-type]
+    return train(model, optimizers, given, Objective(recipe), Budget(steps=steps), at or Place())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("optimizer", ["muon", "adamw"])
@@ -66,13 +67,48 @@ def test_a_run_can_be_cut_anywhere() -> None:
     whole = [*steps(model, recipe, at, steps=6)]
     again, there = fresh(), Place()
     optimizers = build_optimizers(again, recipe, World())
-    first = [*islice(train(again, optimizers, feed(), recipe, Budget(steps=6), there), 2)]
+    first = [*islice(train(again, optimizers, feed(), Objective(recipe), Budget(steps=6), there), 2)]
     torch.manual_seed(99)  # whatever else draws in between
-    rest = [*train(again, optimizers, feed(), recipe, Budget(steps=6), there)]
+    rest = [*train(again, optimizers, feed(), Objective(recipe), Budget(steps=6), there)]
     assert first + rest == whole and at == there
     for a, b in zip(model.parameters(), again.parameters(), strict=True):
         assert torch.equal(a, b)
     assert torch.equal(torch.get_rng_state(), torch.get_rng_state())
+
+
+def test_text_and_teachers_have_equal_voices() -> None:
+    model, teachers = fresh(), [fresh(), fresh()]
+    for seed, teacher in enumerate(teachers, 1):
+        initialise(teacher, seed)
+    for learner in (model, *teachers):
+        learner.double()
+    ids = TEXT[:32].long().view(4, 8)
+    targets = (ids + 1) % 7
+    targets[0, :3] = IGNORED
+    b = Batch(ids, targets, 29)
+    logits = [learner(ids).flatten(0, 1) for learner in (model, *teachers)]
+    learnt = targets.flatten() != IGNORED
+    voices = [F.one_hot(targets.flatten().clamp(min=0), 16), *(z.softmax(-1) for z in logits[1:])]
+    wanted = -(sum(voices) / 3 * logits[0].log_softmax(-1))[learnt].sum()
+    found = Objective(Recipe(), teachers=teachers)(model, b)
+    torch.testing.assert_close(found, wanted)
+    gradients = [torch.autograd.grad(loss, [*model.parameters()]) for loss in (found, wanted)]
+    torch.testing.assert_close(*gradients)
+
+
+def test_a_student_comes_nearer_to_its_teacher_than_text_alone_brings_it() -> None:
+    teacher = fresh()  # knows nothing, and says so
+    ids = TEXT[200:264].long().view(8, 8)
+    far = []
+    for teachers in ([], [teacher]):
+        student, recipe = fresh(), Recipe(batch=8, lr=0.02)
+        initialise(student, 5)
+        optimizers = build_optimizers(student, recipe, World())
+        for _ in train(student, optimizers, feed(), Objective(recipe, teachers=teachers), Budget(steps=40), Place()):
+            pass
+        with torch.no_grad():
+            far.append(float(F.kl_div(student(ids).log_softmax(-1), teacher(ids).softmax(-1), reduction="sum")))
+    assert far[1] < 0.5 * far[0]
 
 
 def test_dropout_differs_from_step_to_step_and_by_seed() -> None:
@@ -121,5 +157,5 @@ def test_a_step_tells_where_it_stands() -> None:
 
 def test_time_is_counted_where_it_is_the_budget() -> None:
     at, model, recipe = Place(seconds=100.0), fresh(), Recipe(batch=2)
-    next(train(model, build_optimizers(model, recipe, World()), feed(), recipe, Budget(seconds=1e6), at))
+    next(train(model, build_optimizers(model, recipe, World()), feed(), Objective(recipe), Budget(seconds=1e6), at))
     assert 100 < at.seconds < 1000
