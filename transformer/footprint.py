@@ -24,7 +24,10 @@ def training_bytes(model: Transformer, objective: Objective, length: int, shards
     memory = inside + 2 * (weights - inside) if recipe.optimizer == "muon" else 2 * weights
     # What one sample keeps, what two do, and so what any number of them does.
     one, two = (_kept(model, objective, rows, length) for rows in (1, 2))
-    passing = one + (two - one) * (min(recipe.micro_batch, recipe.batch) - 1)
+    rows = min(recipe.micro_batch, recipe.batch)
+    passing = one + (two - one) * (rows - 1)
+    if objective.teachers:  # the predictions of all, those of one, and what they are made of, in fp32
+        passing += 3 * 4 * rows * length * model.config.vocab_size
     passing = max(passing, inside)  # or the steps that Muon takes all at once
     return LOADED + (weights + memory) // shards + int(HOLES * passing)
 
