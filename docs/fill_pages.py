@@ -4,7 +4,7 @@
     python docs/fill_pages.py --smollm2 DIRECTORY --run RUN --check   exits 1 if anything drifted
 
 Every ```console block begins with `$ tfm ...`; what follows is the output of that line, run in a shell of its own.
-DIRECTORY holds SmolLM2-135M-Instruct (a model directory, or its GGUF file), RUN the training run that the page
+DIRECTORY holds SmolLM2-135M-Instruct (no GGUF file), RUN the training run that the page
 describes; a command without either asks the model in the package. A block whose model is not there stays as it is,
 and is said to. Sampled text is not checked: one last digit can turn it into another story.
 """
