@@ -118,7 +118,9 @@ def _train(run: Run, given: dict[str, Any], world: World) -> int:
     with run.lock() if world.first else nullcontext():
         if world.first:
             again = run.exists() and world.restarted
-            plan = run.plan() if again else resumed(run, given) if given["resume"] else planned(run, given, view)
+            plan = (
+                run.plan() if again else resumed(run, given) if given["resume"] else planned(run, given, view, search)
+            )
             prepare(run, plan, view, search)
         world.wait()
         plan = run.plan()

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 LENGTHS = ("minutes", "tokens", "steps", "epochs")
 MACHINE = ("device", "dtype", "threads", "compile", "shard")  # may differ where a run goes on
 FINE_TUNING = {"lr": 0.002, "embedding_lr": 0.0003}  # a trained model is moved, not made
-CONTEXT = 1024  # tokens a sample of a model to go on with, unless --context says so
+CONTEXT = 1024  # tokens a sample of a model to go on with, at most, unless --context says so
 MICRO_BATCH = 8192  # tokens
 NAMES = {"start_from": "--from", "teachers": "--teacher"}  # of options that go by another one than their flag's
 
@@ -40,8 +40,9 @@ def resumed(run: Run, given: dict[str, Any]) -> Plan:
     return replace(plan, running=replace(plan.running, **running))
 
 
-def planned(run: Run, given: dict[str, Any], view: View) -> Plan:
+def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
     """The plan of a new run: --config, then presets, then single options."""
+    from weights.load import open_weights, resolve
     from weights.plan import Plan, changed, load_plan
 
     if run.exists():
@@ -55,7 +56,8 @@ def planned(run: Run, given: dict[str, Any], view: View) -> Plan:
     if "start_from" in given:
         if wrong := (chosen.keys() - {"context"}) | ({"preset"} & given.keys()):
             raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
-        recipe = FINE_TUNING | {"length": given.get("context", CONTEXT)} | recipe
+        seen = open_weights(resolve(given["start_from"], search)).config.context
+        recipe = FINE_TUNING | {"length": given.get("context", min(seen, CONTEXT))} | recipe
     tables = {
         "data": {name: list(given[name]) for name in ("sources", "anneal", "teachers") if given.get(name)},
         "length": {name: given[name] for name in LENGTHS if name in given},

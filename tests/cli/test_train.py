@@ -212,6 +212,10 @@ def test_a_model_is_fine_tuned_and_keeps_what_it_came_with(text: Path, tmp_path:
         assert ours == theirs
     bits = [row["valid_bpb"] for row in metrics(out) if "valid_bpb" in row]
     assert bits[-1] < bits[0]
+    by_itself = tfm(
+        "train", str(text), "--from", str(model), "--out", str(tmp_path / "y"), "--steps", "1", "--batch", "2"
+    )
+    assert f"2 × {load(str(model)).model.config.context} tokens a step" in by_itself.err.decode()
     refused = tfm("train", str(text), "--from", str(model), "--out", str(tmp_path / "x"), *options, "--layers", "3")
     assert refused.code == 2 and refused.error == "--from brings a shape of its own: --layers cannot change it"
 
@@ -236,14 +240,18 @@ def test_teachers_are_learnt_from_and_a_killed_run_goes_on_with_them(trained: Pa
 def test_teachers_of_other_tokens_are_refused_before_anything_is_written(
     trained: Path, text: Path, tmp_path: Path
 ) -> None:
+    short = shutil.copytree(trained, tmp_path / "short")
+    (short / "config.json").write_text(
+        json.dumps(json.loads((short / "config.json").read_text()) | {"max_position_embeddings": 8})
+    )
     for teacher, message in (
         (write_tiny(tmp_path / "tiny"), "has another vocabulary"),
+        (short, "sees 8 tokens at once, fewer than a sample's 16"),
         (tmp_path / "none", "no such model directory"),
     ):
         out = tmp_path / "run"
-        result = tfm(
-            "train", str(text), "--from", str(trained), "--teacher", str(teacher), "--out", str(out), "--steps", "1"
-        )
+        options = ("--from", str(trained), "--teacher", str(teacher), "--context", "16", "--steps", "1")
+        result = tfm("train", str(text), "--out", str(out), *options)
         assert result.code == 2 and message in result.err.decode() and result.err.count(b"\n") == 1
         assert not out.exists()
 
