@@ -262,7 +262,7 @@ def test_conversations_make_a_model_to_talk_to(tmp_path: Path) -> None:
         "train", str(write_chats(tmp_path / "chat.jsonl")), "--out", str(out), *SHORT, "--context", "64", "--steps", "4"
     )
     assert result.code == 0, result.err
-    answer = tfm("generate", "-m", str(out), "--chat", "Where does the fox live?", "-n", "4", "--json")
+    answer = tfm("generate", "-m", str(out), "--chat", "Where does the fox live?", "-n", "4", "--seed", "1", "--json")
     assert answer.code == 0 and json.loads(answer.out)["usage"]["completion_tokens"] > 0
 
 
