@@ -41,9 +41,9 @@ def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
 def taught(logits: Tensor, targets: Tensor, predictions: Tensor, teachers: int) -> Tensor:
     """What to add to the cross entropy of logits (N, V) if the text is one voice and each teacher another.
 
-    `predictions` are the teachers' probabilities (N, V), added up; they are written over. All cross entropies of a row
-    share its log-sum, so what they differ by is linear in the logits."""
-    learnt = targets != IGNORED
-    shift = predictions.mul_(learnt[:, None] / -(teachers + 1))
-    shift[learnt, targets[learnt]] += teachers / (teachers + 1)
+    `predictions` are the probabilities (N, V) of one who speaks for all of them; they are written over. All cross
+    entropies of a row share its log-sum, so what they differ by is linear in the logits."""
+    learnt, voice = targets != IGNORED, teachers / (teachers + 1)
+    shift = predictions.mul_(learnt[:, None] * -voice)
+    shift[learnt, targets[learnt]] += voice
     return (shift.to(logits.dtype) * logits).sum(dtype=shift.dtype)

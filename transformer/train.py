@@ -65,8 +65,9 @@ class Objective:
     loss_of: Loss = cross_entropy
     teachers: Sequence[Transformer] = ()
 
-    def __call__(self, module: nn.Module, b: Batch) -> Tensor:
-        """Nats, summed over the batch."""
+    def __call__(self, module: nn.Module, b: Batch, turn: int = 0) -> Tensor:
+        """Nats, summed over the batch. Teachers take turns: the gradient is linear in what they predict, so that one a
+        batch, with the voices of all, is on average what all of them would say."""
         tap = Dropout(self.recipe.dropout) if self.recipe.dropout else FUSED
         logits, targets = self._logits(module, b, tap), b.targets.flatten()
         loss = self.loss_of(logits, targets)
@@ -74,9 +75,8 @@ class Objective:
             return loss
         with torch.no_grad():
             wide = torch.promote_types(logits.dtype, torch.float32)
-            predictions = torch.zeros_like(logits, dtype=wide)
-            for teacher in self.teachers:
-                predictions += self._logits(teacher, b, FUSED).softmax(-1, dtype=wide)
+            teacher = self.teachers[turn % len(self.teachers)]
+            predictions = self._logits(teacher, b, FUSED).softmax(-1, dtype=wide)
         return loss + taught(logits, targets, predictions, len(self.teachers))
 
     def _logits(self, module: nn.Module, b: Batch, tap: Tap) -> Tensor:
@@ -110,7 +110,7 @@ def train(
         torch.manual_seed(mixed(recipe.seed, at.step, world.rank) >> 1)
         module.train()
         mine = range(at.samples + world.rank, at.samples + recipe.batch, world.size)
-        loss = _gradients(module, list(feed.batches(mine, at, recipe.micro_batch)), objective, world)
+        loss = _gradients(module, list(feed.batches(mine, at, recipe.micro_batch)), objective, at.step, world)
         norm = float(whole(nn.utils.clip_grad_norm_(module.parameters(), recipe.clip or math.inf)))
         _check_finite(loss, norm, at, recipe)
         for optimizer in optimizers:
@@ -124,13 +124,13 @@ def train(
         yield Step(at.step, at.tokens, loss, norm, recipe.lr * factor, min(budget.progress(at), 1.0))
 
 
-def _gradients(module: nn.Module, batches: list[Batch], objective: Objective, world: World) -> float:
+def _gradients(module: nn.Module, batches: list[Batch], objective: Objective, step: int, world: World) -> float:
     """Leaves the gradient of the mean loss, over the targets of all processes, in the parameters."""
     (count,) = world.total(sum(b.learnt for b in batches))
     nats = 0.0
     for number, b in enumerate(batches, 1):
         with alone(module, number < len(batches)):
-            loss = objective(module, b)
+            loss = objective(module, b, step * len(batches) + number)
             # DDP and FSDP take the mean over processes; what is wanted is the sum.
             (loss * (world.size / max(count, 1))).backward()
             nats += loss.item()
