@@ -74,11 +74,22 @@ class Batch(NamedTuple):
 IGNORED = -100  # what cross_entropy leaves out
 
 
-class Strand:
-    """Spans read as one ring and cut into samples of `length` tokens, anew in every pass."""
+class Documents(NamedTuple):
+    """Encoded text in which every document begins with the same token."""
 
-    def __init__(self, spans: Sequence[Span], length: int):
+    tokens: Tokens
+    begin: int
+
+
+class Strand:
+    """Spans read as one ring and cut into samples of `length` tokens, anew in every pass.
+
+    Where the document that a cut falls into is known and begins less than a sample before, the sample begins there:
+    what is said of its persons and things can only be understood by one who saw them introduced."""
+
+    def __init__(self, spans: Sequence[Span], length: int, documents: Documents | None = None):
         self.spans, self.length = [span for span in spans if span.stop > span.start], length
+        self.documents = documents
         self.tokens = sum(span.stop - span.start for span in self.spans)
         self.samples = max(self.tokens - 1, 0) // length
 
@@ -87,7 +98,17 @@ class Strand:
         turn, place = divmod(index, self.samples)
         shift = mixed(turn, *key) % self.tokens if turn else 0
         start = (shift + shuffled(place, self.samples, turn, *key) * self.length) % self.tokens
+        start = (start - self._inside(start)) % self.tokens
         yield from self._slice(start, self.length + 1)  # one more: every token but the first is also a target
+
+    def _inside(self, start: int) -> int:
+        """How many tokens of the document that `start` lies in stand before it; none if it begins too far back."""
+        if self.documents is None:
+            return 0
+        before = self._slice((start + 1 - self.length) % self.tokens, self.length)
+        ids = torch.cat([self.documents.tokens.read(span)[0] for span in before])
+        begins = (ids == self.documents.begin).nonzero()
+        return self.length - 1 - int(begins[-1]) if len(begins) else 0
 
     def _slice(self, start: int, length: int) -> Iterator[Span]:
         while length:

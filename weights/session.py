@@ -12,7 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from transformer.accelerate import accelerate_training
-from transformer.data import Mixture, Span, Strand
+from transformer.data import Documents, Mixture, Span, Strand
 from transformer.errors import InputError
 from transformer.evaluate import ROWS, bits_per_byte, windows
 from transformer.footprint import training_bytes
@@ -160,11 +160,12 @@ def _teachers(plan: Plan, base: Base, search: str) -> Iterator[Checkpoint]:
 def _mixtures(plan: Plan, corpus: Corpus, base: Base) -> tuple[Mixture, Mixture | None]:
     length, seed = plan.recipe.length or base.config.context, plan.recipe.seed
     sources, anneal = parse_sources(plan.data.sources, plan.data.anneal)
-    mixture = _mixture(corpus, sources, length, seed)
-    return mixture, _mixture(corpus, anneal, length, seed + 1) if anneal else None
+    documents = Documents(corpus.train, base.begin[0])
+    mixture = _mixture(corpus, documents, sources, length, seed)
+    return mixture, _mixture(corpus, documents, anneal, length, seed + 1) if anneal else None
 
 
-def _mixture(corpus: Corpus, sources: list[Source], length: int, seed: int) -> Mixture:
+def _mixture(corpus: Corpus, documents: Documents, sources: list[Source], length: int, seed: int) -> Mixture:
     """Sources of equal weight are one strand, so that short ones lose nothing at their ends."""
     by_weight: dict[float, list[Span]] = {}
     for source in sources:
@@ -173,7 +174,7 @@ def _mixture(corpus: Corpus, sources: list[Source], length: int, seed: int) -> M
     if tokens <= length:
         names = ", ".join(str(path) for source in sources for path in source.paths)
         raise InputError(f"{names}: {tokens} tokens are too few for one sample of {length} + 1 (see --context)")
-    return Mixture([(Strand(spans, length), weight) for weight, spans in by_weight.items()], seed)
+    return Mixture([(Strand(spans, length, documents), weight) for weight, spans in by_weight.items()], seed)
 
 
 def _budget(plan: Plan, mixture: Mixture) -> Budget:

@@ -8,7 +8,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from transformer.data import IGNORED, Mixture, Span, Strand, Tokens, batch, shuffled
+from transformer.data import IGNORED, Documents, Mixture, Span, Strand, Tokens, batch, shuffled
 from transformer.errors import InputError
 
 
@@ -52,6 +52,17 @@ def test_samples_run_over_the_edges_of_spans_and_round_the_ring() -> None:
         ids = [i for span in strand.sample(index, 1) for i in range(*span)]
         first = text.index(ids[0])
         assert ids == [text[(first + i) % 7] for i in range(6)]
+
+
+def test_samples_begin_where_documents_do_if_that_is_near() -> None:
+    begins = (0, 90, 94, 100, 130)  # the last document is longer than a sample
+    text = torch.tensor([0 if place in begins else 1 for place in range(300)]).to(torch.uint16)
+    strand = Strand([Span(90, 300), Span(0, 90)], 20, Documents(Tokens(text), 0))
+    plain = Strand(strand.spans, 20)
+    for index in range(45):
+        cut, start = next(plain.sample(index, 5)).start, next(strand.sample(index, 5)).start
+        begin = max(place for place in begins if place <= cut)
+        assert start == (begin if cut - begin < 20 else cut)
 
 
 def test_weights_are_readings_an_epoch() -> None:
