@@ -129,6 +129,8 @@ def prepare(run: Run, plan: Plan, view: View, search: str) -> None:
 
 def introduce(session: Session, view: View) -> None:
     """The resolved plan in a few lines, and the memory it will take."""
+    from weights.native.library import find_native
+
     config, recipe = session.model.config, session.plan.recipe
     count = sum(p.numel() for p in session.model.parameters())
     length, batch = session.feed.mixture.length, recipe.batch
@@ -145,6 +147,8 @@ def introduce(session: Session, view: View) -> None:
     )
     if session.objective.teachers:
         view.note(f"learning from the text and from what is predicted by {', '.join(session.plan.data.teachers)}")
+    if session.plan.running.device == "cpu" and not session.plan.running.compile and find_native() is None:
+        view.note("compiled kernels would make this faster: tfm kernels build")
     view.note(f"peak memory about {(resident_bytes() + session.needs) / 1e9:.2f} GB")
     if session.at.step:
         view.note(f"going on from step {session.at.step}")

@@ -85,7 +85,8 @@ class Strand:
     """Spans read as one ring and cut into samples of `length` tokens, anew in every pass.
 
     Where the document that a cut falls into is known and begins less than a sample before, the sample begins there:
-    what is said of its persons and things can only be understood by one who saw them introduced."""
+    what is said of its persons and things can only be understood by one who saw them introduced. Half of these samples
+    leave out the token that begins the document, as prompts do."""
 
     def __init__(self, spans: Sequence[Span], length: int, documents: Documents | None = None):
         self.spans, self.length = [span for span in spans if span.stop > span.start], length
@@ -98,16 +99,15 @@ class Strand:
         turn, place = divmod(index, self.samples)
         shift = mixed(turn, *key) % self.tokens if turn else 0
         start = (shift + shuffled(place, self.samples, turn, *key) * self.length) % self.tokens
-        start = (start - self._inside(start)) % self.tokens
+        if self.documents is not None:
+            start = (start - self._inside(start, self.documents) + mixed(index, *key) % 2) % self.tokens
         yield from self._slice(start, self.length + 1)  # one more: every token but the first is also a target
 
-    def _inside(self, start: int) -> int:
+    def _inside(self, start: int, documents: Documents) -> int:
         """How many tokens of the document that `start` lies in stand before it; none if it begins too far back."""
-        if self.documents is None:
-            return 0
         before = self._slice((start + 1 - self.length) % self.tokens, self.length)
-        ids = torch.cat([self.documents.tokens.read(span)[0] for span in before])
-        begins = (ids == self.documents.begin).nonzero()
+        ids = torch.cat([documents.tokens.read(span)[0] for span in before])
+        begins = (ids == documents.begin).nonzero()
         return self.length - 1 - int(begins[-1]) if len(begins) else 0
 
     def _slice(self, start: int, length: int) -> Iterator[Span]:

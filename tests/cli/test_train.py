@@ -71,6 +71,13 @@ def test_a_run_is_a_model_for_us_and_for_transformers(trained: Path) -> None:
     assert tfm("generate", "-m", str(trained), "Once upon", "-n", "5").code == 0
 
 
+def test_a_run_without_kernels_says_so(text: Path, tmp_path: Path) -> None:
+    result = tfm(
+        "train", str(text), "--out", str(tmp_path / "run"), *SHORT, "--steps", "1", XDG_CACHE_HOME=str(tmp_path)
+    )
+    assert result.code == 0 and b"compiled kernels would make this faster: tfm kernels build" in result.err
+
+
 def test_what_is_left_in_the_directory(trained: Path) -> None:
     assert set(files(trained)) >= {
         "config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json", "generation_config.json",
@@ -119,7 +126,8 @@ def test_with_the_kernels_a_run_that_was_killed_goes_on_to_the_same_bytes(
     options = (*SHORT, "--width", "32", "--steps", "24", "--save-every", "5", "--dtype", dtype)
     whole, cut, plain = (tmp_path / name for name in ("whole", "cut", "plain"))
     cache = str(kernels)
-    assert tfm("train", str(text), "--out", str(whole), *options, XDG_CACHE_HOME=cache).code == 0
+    result = tfm("train", str(text), "--out", str(whole), *options, XDG_CACHE_HOME=cache)
+    assert result.code == 0 and b"tfm kernels build" not in result.err
     running = Running("train", str(text), "--out", str(cut), *options, XDG_CACHE_HOME=cache)
     wait_for_step(running, cut, 8)
     os.kill(running.pid, signal.SIGKILL)
