@@ -42,6 +42,8 @@ if TYPE_CHECKING:
 
 EVALUATIONS = 40  # in the course of a run, at most
 APART = 20  # steps between them, at least
+MINUTES = 2  # between them where the budget is one of time and long enough for FEW of them
+FEW = 10
 EVALUATED = 48  # windows in them, shared out among the sources; the last one reads all
 FEWEST = 8  # of each
 SAMPLE = 96  # tokens
@@ -234,7 +236,9 @@ def due(budget: Budget, step: int, before: float = 0.0, after: float = 0.0) -> b
     """Whether the validation text is to be read after this step."""
     if budget.steps is not None:
         return step % max(APART, budget.steps // EVALUATIONS) == 0
-    return step == 0 or int(after * EVALUATIONS) > int(before * EVALUATIONS)
+    assert budget.seconds is not None
+    times = min(EVALUATIONS, max(FEW, budget.seconds // (60 * MINUTES)))
+    return step == 0 or int(after * times) > int(before * times)
 
 
 def save(session: Session, view: View) -> None:
