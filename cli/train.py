@@ -51,7 +51,9 @@ def train(
     out: Annotated[Path | None, _option("--out", "The run's directory: a model, its checkpoints, its log.")] = None,
     resume: Annotated[bool, _option("--resume", "Go on with the run in --out; only the budget may change.")] = False,
     config: Annotated[Path | None, _option("--config", "Start from the settings of a run.toml.")] = None,
-    start_from: Annotated[Word, _option("--from", "Go on with, or fine-tune, this model.")] = None,
+    start_from: Annotated[
+        Word, _option("--from", "Go on with, or fine-tune, this model; layers, width, heads may grow.")
+    ] = None,
     teachers: Annotated[
         list[str] | None, _option("--teacher", "Learn from this model's predictions, too; may be repeated.")
     ] = None,

@@ -10,7 +10,7 @@ from cli.machine import available_cores, set_threads
 from cli.memory import resident_bytes
 from transformer.errors import InputError
 from transformer.schedule import Recipe
-from transformer.shape import Shape, choose, decoder
+from transformer.shape import Growth, Shape, choose, decoder
 
 if TYPE_CHECKING:
     from weights.plan import Plan
@@ -53,7 +53,10 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
     if "preset" in given:
         plan = replace(plan, shape=choose(given["preset"], {}))
     recipe = {field.name: given[field.name] for field in fields(Recipe) if field.name in given}
+    growth: dict[str, Any] = {}
     if "start_from" in given:
+        sizes = {field.name for field in fields(Growth)}
+        growth = {name: chosen.pop(name) for name in sizes & chosen.keys()}
         if wrong := (chosen.keys() - {"context"}) | ({"preset"} & given.keys()):
             raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
         seen = open_weights(resolve(given["start_from"], search)).config.context
@@ -62,6 +65,7 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
         "data": {name: list(given[name]) for name in ("sources", "anneal", "teachers") if given.get(name)},
         "length": {name: given[name] for name in LENGTHS if name in given},
         "shape": chosen,
+        "growth": growth,
         "recipe": recipe,
         "running": {k: given[k] for k in ("start_from", "save_every", "keep", "compile", "shard") if k in given},
     }
@@ -84,15 +88,16 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
 
 def _for_this_machine(plan: Plan, given: dict[str, Any]) -> Plan:
     """Threads, device and precision are settled here once, so that going on is the same computation."""
-    from transformer.calibrate import multiplies_bf16
+    from transformer.calibrate import bf16_pays
     from weights.load import pick_device
 
     if given["dtype"] not in ("auto", "fp32", "bf16"):
         raise InputError(f"--dtype {given['dtype']}: training computes in fp32, or bf16 where that is faster")
     device = pick_device(given["device"].value)
-    autocast = given["dtype"] == "bf16" or (given["dtype"] == "auto" and multiplies_bf16(device))
     beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes of torchrun on this machine
     threads = given.get("threads") or plan.running.threads or max(1, available_cores() // beside)
+    set_threads(threads)  # before anything is measured
+    autocast = given["dtype"] == "bf16" or (given["dtype"] == "auto" and bf16_pays(device))
     running = replace(plan.running, threads=threads, device=device)
     return replace(plan, running=running, recipe=replace(plan.recipe, autocast=autocast))
 
@@ -102,7 +107,6 @@ def _calibrated(plan: Plan, recipe: dict[str, Any], view: View) -> Plan:
     from transformer.calibrate import fitting, measured_flops
     from weights.sources import merged, parse_sources
 
-    set_threads(plan.running.threads)
     assert plan.length.minutes is not None
     size = sum(source.size() for source in merged(*parse_sources(plan.data.sources, plan.data.anneal)))
     flops = measured_flops(plan.running.device, plan.recipe.autocast)

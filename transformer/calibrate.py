@@ -36,11 +36,20 @@ def measured_flops(device: str, autocast: bool) -> float:
     return 6 * sum(p.numel() for p in model.parameters()) * ids.numel() / best
 
 
-def multiplies_bf16(device: str) -> bool:
-    """Whether the hardware does it by itself, so that it pays."""
+def bf16_pays(device: str) -> bool:
+    """Whether products in bf16 are clearly faster. Some processors have the instruction and are slower with it."""
     if device.startswith("cuda"):
         return torch.cuda.is_bf16_supported(including_emulation=False)
-    return device == "cpu" and (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    if device != "cpu" or not (torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported()):
+        return False
+    seconds = dict.fromkeys((torch.float32, torch.bfloat16), math.inf)
+    for _ in range(10):  # in turns, and the best of each: what else the machine does shall not decide
+        for dtype in seconds:
+            x, weight = torch.ones(2048, 256, dtype=dtype), torch.ones(1024, 256, dtype=dtype)
+            started = time.perf_counter()
+            F.linear(x, weight)
+            seconds[dtype] = min(seconds[dtype], time.perf_counter() - started)
+    return seconds[torch.float32] > 1.2 * seconds[torch.bfloat16]
 
 
 def fitting(flops: float, seconds: float, text: int) -> tuple[str, int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from transformer.config import Activation, Alibi, Config, Layer, Norm, Residual, Rope
@@ -38,6 +38,15 @@ class Shape:
     residual: Residual = "pre"
     bias: bool = False
     tied: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Growth:
+    """How large a model to go on with is to become first; None: as it is."""
+
+    layers: int | None = None
+    width: int | None = None
+    heads: int | None = None
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -109,6 +118,42 @@ def decoder(shape: Shape) -> Config:
         embed_scale=shape.width**0.5 if shape.residual == "post" else 1.0,
         tied=shape.tied,
     )
+
+
+def larger(config: Config, growth: Growth) -> Config:
+    """What `grow` can make a decoder into. MLPs grow with the width, key/value heads with the heads."""
+    sizes = {"layers": len(config.layers), "width": config.width, "heads": config.heads}
+    wanted = sizes | {name: size for name, size in asdict(growth).items() if size is not None}
+    if wanted == sizes:
+        return config
+    for name, size in sizes.items():
+        if wanted[name] < size:
+            raise InputError(f"a model can only grow: --{name} {wanted[name]} is less than its {size}")
+    _check_can_grow(config)
+    if wanted["layers"] > len(config.layers) and len(set(config.layers)) > 1:
+        raise InputError(f"its {len(config.layers)} layers differ, so it is not clear what more of them would be")
+    if wanted["heads"] * config.kv_heads % config.heads:
+        raise InputError(f"{wanted['heads']} heads cannot share keys and values as its {config.heads} do")
+    scale = wanted["width"] / config.width
+    grown = [replace(layer, mlp_width=multiple_of_8(layer.mlp_width * scale)) for layer in config.layers]
+    layers = config.layers if scale == 1 else tuple(grown)
+    return replace(
+        config,
+        width=wanted["width"],
+        heads=wanted["heads"],
+        kv_heads=wanted["heads"] * config.kv_heads // config.heads,
+        layers=layers + layers[-1:] * (wanted["layers"] - len(layers)),
+    )
+
+
+def _check_can_grow(config: Config) -> None:
+    """Numbers that are zero may stand in the stream, and heads that nobody hears, only where no part would notice."""
+    norm = config.norm
+    streams = config.residual == "pre" and norm.kind == "rms" and norm.gain and not norm.unit_offset
+    places = config.alibi is None and config.position_embedding != "sinusoidal"
+    parts = config.embed_width is None and not any(layer.experts for layer in config.layers)
+    if not (streams and places and parts and config.qk_norm_over == "head"):
+        raise InputError("only a decoder with RMS norms in front of attention and of one MLP can grow")
 
 
 def multiple_of_8(number: float) -> int:

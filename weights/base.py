@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 
 from transformer.config import Config
 from transformer.errors import InputError
+from transformer.shape import Growth, larger
 from transformer.tokenizer import Tokenizer
 from weights.beside import Beside, content, read_beside
 from weights.chat import ChatTemplate
@@ -57,6 +58,15 @@ def base_of(path: Path) -> Base:
     """A model to go on with: its own description, tokenizer and settings, unchanged."""
     checkpoint, beside = open_model(path)
     return _described(path, checkpoint.config, checkpoint.values, beside)
+
+
+def grown_base(base: Base, growth: Growth) -> Base:
+    """The same for a model made larger: only the decoder's description differs."""
+    config = larger(base.config, growth)
+    if config == base.config:
+        return base
+    ids = {key: value for key, value in base.files["config.json"].items() if key.endswith("_token_id")}
+    return replace(base, config=config, files=base.files | {"config.json": write_config(config)[1] | ids})
 
 
 def base_in(run: Path) -> Base:

@@ -10,7 +10,7 @@ from typing import Any
 
 from transformer.errors import InputError
 from transformer.schedule import Recipe
-from transformer.shape import Shape
+from transformer.shape import Growth, Shape
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,7 +36,7 @@ class Length:
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
-    start_from: str | None = None  # the model to go on with; then its shape is the run's
+    start_from: str | None = None  # the model to go on with; then its shape is the run's, but for the plan's growth
     save_every: int | None = None  # steps; otherwise whenever the validation text is read
     keep: int = 2  # checkpoints with all that resuming needs
     threads: int | None = None
@@ -50,6 +50,7 @@ class Plan:
     data: Data = field(default_factory=Data)
     length: Length = field(default_factory=Length)
     shape: Shape = field(default_factory=Shape)
+    growth: Growth = field(default_factory=Growth)
     recipe: Recipe = field(default_factory=Recipe)
     running: Running = field(default_factory=Running)
 

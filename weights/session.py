@@ -17,6 +17,7 @@ from transformer.errors import InputError
 from transformer.evaluate import ROWS, bits_per_byte, windows
 from transformer.footprint import training_bytes
 from transformer.generate import Request, generate, new_cache
+from transformer.grow import grow
 from transformer.init import initialise
 from transformer.loss import cross_entropy
 from transformer.model import Transformer
@@ -27,7 +28,7 @@ from transformer.sampling import Sampling
 from transformer.schedule import Budget, Place
 from transformer.shape import decoder
 from transformer.train import Feed, Loss, NotFinite, Objective, Step, train
-from weights.base import Base, base_of, fresh_base
+from weights.base import Base, base_of, fresh_base, grown_base
 from weights.checkpoint import Checkpoint, load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
 from weights.load import open_model, resolve
@@ -86,7 +87,7 @@ def create(run: Run, plan: Plan, view: View, search: str) -> Plan:
     sources = merged(*parse_sources(plan.data.sources, plan.data.anneal))
     size = sum(source.size() for source in sources)
     if plan.running.start_from is not None:
-        base = base_of(resolve(plan.running.start_from, search))
+        base = grown_base(base_of(resolve(plan.running.start_from, search)), plan.growth)
     else:
         vocab_size = plan.shape.vocab_size
         backend = train_tokenizer(sources, vocab_size, lambda n: view.reading("training the tokenizer", n, size))
@@ -140,6 +141,8 @@ def _start(plan: Plan, base: Base, search: str) -> Transformer:
         initialise(model, plan.recipe.seed)
         return model
     model = load_model(open_model(resolve(plan.running.start_from, search))[0], torch.float32)
+    if model.config != base.config:
+        return grow(model, base.config, plan.recipe.seed)
     for parameter in model.parameters():
         parameter.data = parameter.data.clone()  # out of the mapped file
     return model.requires_grad_(True)

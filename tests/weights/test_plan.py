@@ -7,13 +7,14 @@ import pytest
 
 from transformer.errors import InputError
 from transformer.schedule import Recipe
-from transformer.shape import choose
+from transformer.shape import Growth, choose
 from weights.plan import Data, Length, Plan, Running, changed, dump_plan, load_plan
 
 FULL = Plan(
     data=Data(sources=('a "quoted" \\ name.txt:2', "größe.txt"), anneal=("b.txt",)),
     length=Length(minutes=2.5),
     shape=choose(["nano", "gpt2"], {"kv_heads": 2}),
+    growth=Growth(width=320, heads=5),
     recipe=Recipe(lr=1e-05, dropout=0.1, seed=7),
     running=Running(start_from="model", save_every=10, threads=3, compile=True),
 )
