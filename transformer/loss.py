@@ -1,8 +1,8 @@
-"""What training lowers: cross entropy, with the gradient that is known in closed form; and what teachers add."""
+"""What training lowers: cross entropy, with the gradient that is known in closed form; a teacher may have a say."""
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,38 +12,41 @@ from torch.nn import functional as F
 from transformer.data import IGNORED
 
 
+class Told(NamedTuple):
+    """A teacher's word on the same tokens: the target is `voice` times its prediction and the rest of one the text."""
+
+    logits: Tensor  # (N, V)
+    voice: float
+
+
 class _CrossEntropy(torch.autograd.Function):
     """Torch goes back through the log-softmax and holds four tensors as large as the logits. The gradient is the
-    predicted probability, less one where the target is, so two will do."""
+    predicted probability less what was told, and less the rest of one where the target is, so two will do."""
 
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor) -> Tensor:
+    def forward(ctx: Any, logits: Tensor, targets: Tensor, predictions: Tensor | None, voice: float) -> Tensor:
         log_p = logits.log_softmax(-1)
-        ctx.save_for_backward(log_p, targets)
-        return F.nll_loss(log_p, targets, ignore_index=IGNORED, reduction="sum")
+        ctx.save_for_backward(log_p, targets, predictions)
+        ctx.voice = voice
+        loss = (1 - voice) * F.nll_loss(log_p, targets, ignore_index=IGNORED, reduction="sum")
+        if predictions is None:
+            return loss
+        return loss - voice * (predictions * log_p).sum(-1)[targets != IGNORED].sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None]:
-        log_p, targets = ctx.saved_tensors
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None]:
+        log_p, targets, predictions = ctx.saved_tensors
         learnt = targets != IGNORED
         p = log_p.exp_()  # in its place: nobody needs it again
-        p[learnt, targets[learnt]] -= 1
-        return p.mul_((slope * learnt)[:, None]), None
+        if predictions is not None:
+            p.sub_(predictions, alpha=ctx.voice)
+        p[learnt, targets[learnt]] -= 1 - ctx.voice
+        return p.mul_((slope * learnt)[:, None]), None, None, None
 
 
-def cross_entropy(logits: Tensor, targets: Tensor) -> Tensor:
+def cross_entropy(logits: Tensor, targets: Tensor, told: Told | None = None) -> Tensor:
     """Logits (N, V) and targets (N,) -> nats in at least fp32, summed over the targets that are not IGNORED."""
     wide = torch.promote_types(logits.dtype, torch.float32)
-    return _CrossEntropy.apply(logits.to(wide), targets)  # type: ignore[no-untyped-call]
-
-
-def taught(logits: Tensor, targets: Tensor, predictions: Tensor, teachers: int) -> Tensor:
-    """What to add to the cross entropy of logits (N, V) if the text is one voice and each teacher another.
-
-    `predictions` are the probabilities (N, V) of one who speaks for all of them; they are written over. All cross
-    entropies of a row share its log-sum, so what they differ by is linear in the logits."""
-    learnt, voice = targets != IGNORED, teachers / (teachers + 1)
-    shift = predictions.mul_(learnt[:, None] * -voice)
-    shift[learnt, targets[learnt]] += voice
-    return (shift.to(logits.dtype) * logits).sum(dtype=shift.dtype)
+    predictions, voice = (None, 0.0) if told is None else (told.logits.softmax(-1, dtype=wide), told.voice)
+    return _CrossEntropy.apply(logits.to(wide), targets, predictions, voice)  # type: ignore[no-untyped-call]

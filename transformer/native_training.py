@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from transformer.data import IGNORED
-from transformer.loss import cross_entropy
+from transformer.loss import Told, cross_entropy
 from transformer.native import COUNT, POINTER, plain_floats, pointer
 from transformer.tap import Fused
 
@@ -188,41 +188,47 @@ def _heads(
 
 
 class NativeLoss:
-    """Cross entropy, summed over the targets that are not IGNORED."""
+    """Cross entropy with the text, and with what a teacher says, summed over the targets that are not IGNORED."""
 
     def __init__(self, library: ctypes.CDLL):
         self.library = library
 
-    def __call__(self, logits: Tensor, targets: Tensor) -> Tensor:
+    def __call__(self, logits: Tensor, targets: Tensor, told: Told | None = None) -> Tensor:
         """Logits (N, V) and targets (N,)"""
-        if not _plain(logits):
-            return cross_entropy(logits, targets)
-        return _Loss.apply(logits, targets.contiguous(), self.library)  # type: ignore[no-untyped-call]
+        if not _plain(logits) or (told is not None and not (_plain(told.logits) and told.logits.dtype == logits.dtype)):
+            return cross_entropy(logits, targets, told)
+        teacher, voice = told or (None, 0.0)
+        return _Loss.apply(logits, targets.contiguous(), teacher, voice, self.library)  # type: ignore[no-untyped-call]
 
 
 class _Loss(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, logits: Tensor, targets: Tensor, library: ctypes.CDLL) -> Tensor:
-        logs = logits.new_empty(len(logits), dtype=torch.float32)
-        ctx.save_for_backward(logits, targets, logs)
-        ctx.library = library
-        _function(library, "log_sum", logits)(pointer(logits), *logits.shape, pointer(logs), torch.get_num_threads())
+    def forward(
+        ctx: Any, logits: Tensor, targets: Tensor, teacher: Tensor | None, voice: float, library: ctypes.CDLL
+    ) -> Tensor:
+        logs, teacher_logs, means = logits.new_zeros(3, len(logits), dtype=torch.float32)
+        threads = torch.get_num_threads()
+        _function(library, "log_sum", logits)(pointer(logits), *logits.shape, pointer(logs), threads)
+        if teacher is not None:
+            there = map(pointer, (teacher_logs, means))
+            _function(library, "told", logits)(pointer(logits), pointer(teacher), *logits.shape, *there, threads)
+        ctx.save_for_backward(logits, targets, logs, teacher, teacher_logs)
+        ctx.library, ctx.voice = library, voice
         learnt = targets != IGNORED
-        return (logs[learnt] - logits[learnt, targets[learnt]]).sum()
+        return (logs - voice * means)[learnt].sum() - (1 - voice) * logits[learnt, targets[learnt]].float().sum()
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None]:
-        logits, targets, logs = ctx.saved_tensors
-        slopes = torch.empty_like(logits)
-        _function(ctx.library, "cross_entropy_back", logits)(
-            *map(pointer, (logits, logs, targets)),
-            slope.item(),
-            *logits.shape,
-            pointer(slopes),
-            torch.get_num_threads(),
-        )
-        return slopes, None, None
+    def backward(ctx: Any, slope: Tensor) -> tuple[Tensor, None, None, None, None]:
+        logits, targets, logs, teacher, teacher_logs = ctx.saved_tensors
+        slopes, own = torch.empty_like(logits), (pointer(logits), pointer(logs))
+        rest = (pointer(targets), slope.item(), *logits.shape, pointer(slopes), torch.get_num_threads())
+        if teacher is None:
+            _function(ctx.library, "cross_entropy_back", logits)(*own, *rest)
+        else:
+            theirs = (pointer(teacher), pointer(teacher_logs), ctx.voice)
+            _function(ctx.library, "told_back", logits)(*own, *theirs, *rest)
+        return slopes, None, None, None, None
 
 
 def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -240,6 +246,8 @@ def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
             f"gate_back_{precision}": [POINTER, POINTER, COUNT, COUNT, POINTER, threads],
             f"log_sum_{precision}": [POINTER, COUNT, COUNT, POINTER, threads],
             f"cross_entropy_back_{precision}": [*[POINTER] * 3, number, COUNT, COUNT, POINTER, threads],
+            f"told_{precision}": [POINTER, POINTER, COUNT, COUNT, POINTER, POINTER, threads],
+            f"told_back_{precision}": [*[POINTER] * 4, number, POINTER, number, COUNT, COUNT, POINTER, threads],
         }
     for name, arguments in takes.items():
         function = getattr(library, f"tfm_{name}")

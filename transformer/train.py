@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from transformer.data import Batch, Mixture, Span, Tokens, batch, mixed
 from transformer.dropout import Dropout
 from transformer.errors import EnvironmentFailed
-from transformer.loss import cross_entropy, taught
+from transformer.loss import Told, cross_entropy
 from transformer.model import Transformer
 from transformer.optim import set_lr
 from transformer.parallel import World, alone, whole
@@ -24,7 +24,7 @@ from transformer.schedule import Budget, Place, Recipe, lr_factor
 from transformer.tap import FUSED, Tap
 
 ALONE = World()
-Loss = Callable[[Tensor, Tensor], Tensor]  # logits (N, V), targets (N,) -> nats, summed
+Loss = Callable[[Tensor, Tensor, Told | None], Tensor]  # logits (N, V), targets (N,) -> nats, summed
 
 
 class Step(NamedTuple):
@@ -66,18 +66,16 @@ class Objective:
     teachers: Sequence[Transformer] = ()
 
     def __call__(self, module: nn.Module, b: Batch, turn: int = 0) -> Tensor:
-        """Nats, summed over the batch. Teachers take turns: the gradient is linear in what they predict, so that one a
-        batch, with the voices of all, is on average what all of them would say."""
+        """Nats, summed over the batch. The text is one voice and each teacher another. Teachers take turns: the
+        gradient is linear in what they predict, so that one a batch, with the voices of all, is on average what all of
+        them would say."""
         tap = Dropout(self.recipe.dropout) if self.recipe.dropout else FUSED
-        logits, targets = self._logits(module, b, tap), b.targets.flatten()
-        loss = self.loss_of(logits, targets)
-        if not self.teachers:
-            return loss
-        with torch.no_grad():
-            wide = torch.promote_types(logits.dtype, torch.float32)
+        told = None
+        if self.teachers:
             teacher = self.teachers[turn % len(self.teachers)]
-            predictions = self._logits(teacher, b, FUSED).softmax(-1, dtype=wide)
-        return loss + taught(logits, targets, predictions, len(self.teachers))
+            with torch.no_grad():
+                told = Told(self._logits(teacher, b, FUSED), len(self.teachers) / (len(self.teachers) + 1))
+        return self.loss_of(self._logits(module, b, tap), b.targets.flatten(), told)
 
     def _logits(self, module: nn.Module, b: Batch, tap: Tap) -> Tensor:
         """(B·T, V)"""

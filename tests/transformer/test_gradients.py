@@ -9,7 +9,7 @@ from torch.nn import functional as F
 
 from transformer.config import Norm
 from transformer.data import IGNORED
-from transformer.loss import cross_entropy
+from transformer.loss import Told, cross_entropy
 from transformer.norm import RMSNorm
 from transformer.position import Rotation
 
@@ -38,11 +38,16 @@ def test_rotation(dim: int) -> None:
     assert gradcheck(lambda x: rotate(x[..., :6]), random(2, 3, 2, 8).requires_grad_())
 
 
-def test_cross_entropy() -> None:
+@pytest.mark.parametrize("voice", [None, 0.0, 0.75, 1.0])
+def test_cross_entropy(voice: float | None) -> None:
     targets = torch.tensor([3, IGNORED, 0, 4, IGNORED])
     ours, theirs = (random(5, 7).requires_grad_() for _ in range(2))
-    loss = cross_entropy(ours, targets)
+    teacher, learnt = random(5, 7).flip(1), targets != IGNORED
+    loss = cross_entropy(ours, targets, None if voice is None else Told(teacher, voice))
     expected = F.cross_entropy(theirs, targets, ignore_index=IGNORED, reduction="sum")
+    if voice is not None:
+        as_told = F.cross_entropy(theirs[learnt], teacher[learnt].softmax(-1), reduction="sum")
+        expected = (1 - voice) * expected + voice * as_told
     assert loss.item() == pytest.approx(expected.item(), rel=1e-12)
     (loss * 0.3).backward()
     (expected * 0.3).backward()

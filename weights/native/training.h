@@ -209,6 +209,29 @@ static void probabilities_less_one(const X *logits, float log, int64_t target, f
     slope[target] = factor * (expf(logits[target] - log) - 1);
 }
 
+// What a row (V) of logits is on average, by the probabilities of another row whose log-sum is given.
+template <class X>
+static float mean_by(const X *logits, const X *other, float log, int64_t V) {
+    Floats sums = {};
+    float total = 0;
+    int64_t j = 0;
+    for (; j + WIDTH <= V; j += WIDTH) sums += exponential(load(other + j) - log) * load(logits + j);
+    for (; j < V; j++) total += expf(other[j] - log) * logits[j];
+    return total + sum(sums);
+}
+
+// factor · (the predicted probabilities, less `voice` times another's, less the rest of one where the target is).
+template <class X>
+static void probabilities_less_told(const X *logits, float log, const X *other, float other_log, float voice,
+                                    int64_t target, float factor, int64_t V, X *slope) {
+    int64_t j = 0;
+    for (; j + WIDTH <= V; j += WIDTH)
+        store(slope + j, factor * (exponential(load(logits + j) - log) - voice * exponential(load(other + j) - other_log)));
+    for (; j < V; j++) slope[j] = factor * (expf(logits[j] - log) - voice * expf(other[j] - other_log));
+    float there = expf(logits[target] - log) - voice * expf(other[target] - other_log);
+    slope[target] = factor * (there - (1 - voice));
+}
+
 // ---- What is called ---------------------------------------------------------------------------------------------
 
 template <class X>
@@ -261,6 +284,28 @@ static void cross_entropy_back(const X *logits, const float *logs, const int64_t
     }
 }
 
+// logits and a teacher's (M, V) -> the teacher's logs (M), and what the logits are on average by its word (M)
+template <class X>
+static void told(const X *logits, const X *teacher, int64_t M, int64_t V, float *teacher_logs, float *means, int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t m = 0; m < M; m++) {
+        teacher_logs[m] = log_sum(teacher + m * V, V);
+        means[m] = mean_by(logits + m * V, teacher + m * V, teacher_logs[m], V);
+    }
+}
+
+template <class X>
+static void told_back(const X *logits, const float *logs, const X *teacher, const float *teacher_logs, float voice,
+                      const int64_t *targets, float factor, int64_t M, int64_t V, X *slopes, int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t m = 0; m < M; m++) {
+        if (targets[m] < 0) std::fill_n(slopes + m * V, V, 0.0f);
+        else
+            probabilities_less_told(logits + m * V, logs[m], teacher + m * V, teacher_logs[m], voice, targets[m], factor,
+                                    V, slopes + m * V);
+    }
+}
+
 // Each of them for what products leave in one precision.
 #define IN(X, name)                                                                                                  \
     void tfm_attend_##name(const Heads *heads, const X *qkv, X *y, float *logs, int threads) {                       \
@@ -280,6 +325,15 @@ static void cross_entropy_back(const X *logits, const float *logs, const int64_t
     void tfm_cross_entropy_back_##name(const X *logits, const float *logs, const int64_t *targets, float factor,     \
                                        int64_t M, int64_t V, X *slopes, int threads) {                               \
         cross_entropy_back(logits, logs, targets, factor, M, V, slopes, threads);                                    \
+    }                                                                                                                \
+    void tfm_told_##name(const X *logits, const X *teacher, int64_t M, int64_t V, float *teacher_logs, float *means, \
+                         int threads) {                                                                              \
+        told(logits, teacher, M, V, teacher_logs, means, threads);                                                   \
+    }                                                                                                                \
+    void tfm_told_back_##name(const X *logits, const float *logs, const X *teacher, const float *teacher_logs,       \
+                              float voice, const int64_t *targets, float factor, int64_t M, int64_t V, X *slopes,    \
+                              int threads) {                                                                         \
+        told_back(logits, logs, teacher, teacher_logs, voice, targets, factor, M, V, slopes, threads);               \
     }
 
 extern "C" {
