@@ -28,8 +28,9 @@ ROOT = Path(__file__).resolve().parent.parent
 FABLE = ROOT / "weights" / "fable"
 SAMPLING = {"do_sample": True, "temperature": 0.7, "min_p": 0.05, "max_new_tokens": 200}
 PAGES = (FABLE / "README.md", ROOT / "docs" / "fable.md")
-# Made of what is there (rename.py, swap.py, repeat.py): what is held out of them says nothing of unseen stories.
-MADE = ("renamed", "swapped", "repeated")
+# Made of what is there (rename.py, swap.py, repeat.py, fable itself): what is held out of them says nothing of unseen
+# stories.
+MADE = ("renamed", "swapped", "repeated", "sampled")
 TABLE = re.compile(r"(?<=<!-- bits per byte -->\n).*?(?=<!-- end -->)", re.DOTALL)
 
 
