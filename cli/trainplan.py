@@ -55,9 +55,8 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
     recipe = {field.name: given[field.name] for field in fields(Recipe) if field.name in given}
     growth: dict[str, Any] = {}
     if "start_from" in given:
-        sizes = {field.name for field in fields(Growth)}
-        growth = {name: chosen.pop(name) for name in sizes & chosen.keys()}
-        if wrong := (chosen.keys() - {"context"}) | ({"preset"} & given.keys()):
+        growth = {field.name: chosen.pop(field.name) for field in fields(Growth) if field.name in chosen}
+        if wrong := chosen.keys() | ({"preset"} & given.keys()):
             raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
         seen = open_weights(resolve(given["start_from"], search)).config.context
         recipe = FINE_TUNING | {"length": given.get("context", min(seen, CONTEXT))} | recipe

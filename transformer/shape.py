@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any, Literal, get_args
 
 from transformer.config import Activation, Alibi, Config, Layer, Norm, Residual, Rope
@@ -47,6 +47,7 @@ class Growth:
     layers: int | None = None
     width: int | None = None
     heads: int | None = None
+    context: int | None = None
 
 
 SIZES: dict[str, dict[str, Any]] = {
@@ -122,8 +123,12 @@ def decoder(shape: Shape) -> Config:
 
 def larger(config: Config, growth: Growth) -> Config:
     """What `grow` can make a decoder into. MLPs grow with the width, key/value heads with the heads."""
+    if growth.context is not None and growth.context > config.context:
+        if config.position_embedding == "learned":
+            raise InputError(f"it has learnt {config.context} positions and cannot see {growth.context} tokens")
+        config = replace(config, context=growth.context)
     sizes = {"layers": len(config.layers), "width": config.width, "heads": config.heads}
-    wanted = sizes | {name: size for name, size in asdict(growth).items() if size is not None}
+    wanted = {name: getattr(growth, name) or size for name, size in sizes.items()}
     if wanted == sizes:
         return config
     for name, size in sizes.items():

@@ -61,12 +61,15 @@ def base_of(path: Path) -> Base:
 
 
 def grown_base(base: Base, growth: Growth) -> Base:
-    """The same for a model made larger: only the decoder's description differs."""
+    """The same for a model made larger: only what describes the decoder differs."""
     config = larger(base.config, growth)
     if config == base.config:
         return base
     ids = {key: value for key, value in base.files["config.json"].items() if key.endswith("_token_id")}
-    return replace(base, config=config, files=base.files | {"config.json": write_config(config)[1] | ids})
+    files = base.files | {"config.json": write_config(config)[1] | ids}
+    if "model_max_length" in (beside := base.files["tokenizer_config.json"]):
+        files["tokenizer_config.json"] = beside | {"model_max_length": config.context}
+    return replace(base, config=config, files=files)
 
 
 def base_in(run: Path) -> Base:

@@ -64,6 +64,8 @@ def test_growing_is_a_function_of_the_seed() -> None:
 def test_a_wider_model_has_wider_mlps_and_as_many_queries_a_key() -> None:
     grown = larger(tiny_config(), Growth(width=48, heads=8))
     assert (grown.kv_heads, grown.layers[0].mlp_width) == (4, 72)
+    assert larger(tiny_config(), Growth(context=300)) == tiny_config(context=300)
+    assert larger(tiny_config(), Growth()) == larger(tiny_config(), Growth(context=9)) == tiny_config()
     assert larger(tiny_config(), Growth()) == larger(tiny_config(), Growth(width=32, layers=2)) == tiny_config()
 
 
@@ -73,6 +75,7 @@ def test_a_wider_model_has_wider_mlps_and_as_many_queries_a_key() -> None:
         ("rotary", Growth(width=16), "only grow: --width 16 is less than its 32"),
         ("rotary", Growth(layers=1), "only grow: --layers 1 is less than its 2"),
         ("rotary", Growth(heads=5), "5 heads cannot share keys and values as its 4 do"),
+        ("learned", Growth(context=300), "it has learnt 256 positions and cannot see 300 tokens"),
         ("two windows", Growth(layers=4), "its 3 layers differ"),
         *(
             (name, Growth(width=40), "only a decoder with RMS norms in front of attention and of one MLP can grow")
