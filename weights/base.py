@@ -31,6 +31,16 @@ class Base:
     template: ChatTemplate | None = None
 
 
+def borrowed_tokenizer(path: Path, chat: bool) -> tuple[Backend, int]:
+    """That of a model, and the size of its vocabulary: what begins with both can learn from it."""
+    checkpoint, beside = open_model(path)
+    tokenizer = load_tokenizer(beside, checkpoint.config.vocab_size)
+    for token in (SEPARATOR, *(SPECIALS if chat else ())):
+        if token not in tokenizer.specials:
+            raise InputError(f"{beside.source}: does not know {token}, which this text needs")
+    return tokenizer.backend, checkpoint.config.vocab_size
+
+
 def fresh_base(backend: Backend, config: Config, chat: bool) -> Base:
     """The separator of documents begins each of them, and so ends the one before."""
     tokenizer = Tokenizer(backend)

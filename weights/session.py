@@ -28,7 +28,7 @@ from transformer.sampling import Sampling
 from transformer.schedule import Budget, Place
 from transformer.shape import decoder
 from transformer.train import Feed, Loss, NotFinite, Objective, Step, train
-from weights.base import Base, base_of, fresh_base, grown_base
+from weights.base import Base, base_of, borrowed_tokenizer, fresh_base, grown_base
 from weights.checkpoint import Checkpoint, load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
 from weights.load import open_model, resolve
@@ -89,12 +89,16 @@ def create(run: Run, plan: Plan, view: View, search: str) -> Plan:
     if plan.running.start_from is not None:
         base = grown_base(base_of(resolve(plan.running.start_from, search)), plan.growth)
     else:
-        vocab_size = plan.shape.vocab_size
-        backend = train_tokenizer(sources, vocab_size, lambda n: view.reading("training the tokenizer", n, size))
-        if backend.get_vocab_size() < vocab_size:
-            view.note(f"the text yields a vocabulary of {backend.get_vocab_size()}, not {vocab_size}")
-        plan = replace(plan, shape=replace(plan.shape, vocab_size=backend.get_vocab_size()))
-        base = fresh_base(backend, decoder(plan.shape), has_conversations(sources))
+        chat, vocab_size = has_conversations(sources), plan.shape.vocab_size
+        if plan.data.tokenizer is not None:
+            backend, vocab_size = borrowed_tokenizer(resolve(plan.data.tokenizer, search), chat)
+        else:
+            backend = train_tokenizer(sources, vocab_size, lambda n: view.reading("training the tokenizer", n, size))
+            if backend.get_vocab_size() < vocab_size:
+                view.note(f"the text yields a vocabulary of {backend.get_vocab_size()}, not {vocab_size}")
+                vocab_size = backend.get_vocab_size()
+        plan = replace(plan, shape=replace(plan.shape, vocab_size=vocab_size))
+        base = fresh_base(backend, decoder(plan.shape), chat)
 
     list(_teachers(plan, base, search))  # refused, if at all, before the text is encoded
 

@@ -249,6 +249,24 @@ def test_a_model_grows_before_it_learns(trained: Path, text: Path, tmp_path: Pat
     assert not (tmp_path / "x").exists()
 
 
+def test_a_fresh_model_with_a_borrowed_tokenizer_can_be_taught(trained: Path, text: Path, tmp_path: Path) -> None:
+    out, chats = tmp_path / "run", write_chats(tmp_path / "chat.jsonl")
+    options = ("--tokenizer", str(trained), *SHORT[:8], *SHORT[10:], "--steps", "2")
+    result = tfm("train", str(text), "--out", str(out), *options, "--teacher", str(trained), "--layers", "2")
+    assert result.code == 0, result.err
+    assert (out / "tokenizer.json").read_text() == (trained / "tokenizer.json").read_text()
+    assert load(str(out)).model.config.vocab_size == load(str(trained)).model.config.vocab_size
+    for source, more, message in (
+        (chats, (), f"{trained / 'tokenizer.json'}: does not know <|im_start|>, which this text needs"),
+        (text, ("--vocab-size", "400"), "--tokenizer has a vocabulary of its own: --vocab-size cannot change it"),
+    ):
+        refused = tfm("train", str(source), "--out", str(tmp_path / "x"), *options, *more)
+        assert refused.code == 2 and refused.error.startswith(message) and not (tmp_path / "x").exists()
+    of_its_own = ("--from", str(trained), "--tokenizer", str(trained), "--steps", "1")
+    refused = tfm("train", str(text), "--out", str(tmp_path / "x"), *of_its_own)
+    assert refused.error == "--from brings a tokenizer of its own: --tokenizer cannot change it"
+
+
 def test_teachers_are_learnt_from_and_a_killed_run_goes_on_with_them(trained: Path, text: Path, tmp_path: Path) -> None:
     options = ("--from", str(trained), "--context", "16", *SHORT[10:], "--steps", "24", "--save-every", "5")
     whole, cut, alone = (tmp_path / name for name in ("whole", "cut", "alone"))

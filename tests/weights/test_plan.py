@@ -11,7 +11,7 @@ from transformer.shape import Growth, choose
 from weights.plan import Data, Length, Plan, Running, changed, dump_plan, load_plan
 
 FULL = Plan(
-    data=Data(sources=('a "quoted" \\ name.txt:2', "größe.txt"), anneal=("b.txt",)),
+    data=Data(sources=('a "quoted" \\ name.txt:2', "größe.txt"), anneal=("b.txt",), tokenizer="other"),
     length=Length(minutes=2.5),
     shape=choose(["nano", "gpt2"], {"kv_heads": 2}),
     growth=Growth(width=320, heads=5),
