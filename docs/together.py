@@ -1,4 +1,4 @@
-"""How well models predict unseen stories by themselves, in pairs, and all together: what one knows and another does not.
+"""How well models predict unseen stories alone, in pairs, and all together: what one knows and another does not.
 
     python docs/together.py stories.txt HELD_OUT MODEL…
 
