@@ -64,4 +64,4 @@ def test_what_is_not_text_or_not_there(tmp_path: Path) -> None:
 
 def test_options_change_single_values() -> None:
     plan = changed(FULL, {"recipe": {"batch": 3}, "data": {"sources": ["c.txt"]}}, "options")
-    assert plan.recipe == replace(FULL.recipe, batch=3) and plan.data == Data(sources=("c.txt",), anneal=("b.txt",))
+    assert plan.recipe == replace(FULL.recipe, batch=3) and plan.data == replace(FULL.data, sources=("c.txt",))

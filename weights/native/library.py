@@ -123,24 +123,26 @@ def _slopes(library: ctypes.CDLL | None, dtype: torch.dtype) -> list[Tensor]:
     from torch import nn
     from torch.nn import functional as F
 
-    from transformer.loss import cross_entropy
+    from transformer.loss import Told, cross_entropy
     from transformer.native_training import NativeAttention, NativeGate, NativeLoss, NativeNorm
+    from transformer.train import Loss
 
     random = torch.Generator().manual_seed(0)
     qkv, both, gain = (torch.randn(shape, generator=random) for shape in ((2, 70, 96), (2, 70, 64), (32,)))
     targets = torch.arange(140) % 32
     leaves = [leaf.requires_grad_() for leaf in (qkv.to(dtype), both.to(dtype), gain)]
+    loss_of: Loss = cross_entropy if library is None else NativeLoss(library)
     if library is not None:
         attended = NativeAttention(library, (2, 2, 16), [nn.Identity()] * 2, 0.0, 0.25)(leaves[0], None)
         normed = NativeNorm(library, 1e-6)(NativeGate(library)(leaves[1]).float(), leaves[2])
-        loss = NativeLoss(library)((attended * normed).to(dtype).flatten(0, 1), targets)
     else:
         q, k, v = (part.unflatten(-1, (2, 16)).transpose(1, 2) for part in leaves[0].chunk(3, dim=-1))
         attended = F.scaled_dot_product_attention(q, k, v, is_causal=True, scale=0.25).transpose(1, 2).flatten(2)
         gate, up = leaves[1].chunk(2, dim=-1)
         normed = F.rms_norm(F.silu(gate) * up, (32,), leaves[2].to(dtype), 1e-6)
-        loss = cross_entropy((attended * normed).flatten(0, 1), targets)
-    loss.backward()
+    logits = (attended * normed).to(dtype).flatten(0, 1)
+    told = Told(logits.detach().flip(-1).contiguous(), 0.5)
+    (loss_of(logits, targets, None) + loss_of(logits, targets, told)).backward()
     return [leaf.grad.double() for leaf in leaves if leaf.grad is not None]
 
 
