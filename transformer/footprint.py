@@ -26,8 +26,6 @@ def training_bytes(model: Transformer, objective: Objective, length: int, shards
     one, two = (_kept(model, objective, rows, length) for rows in (1, 2))
     rows = min(recipe.micro_batch, recipe.batch)
     passing = one + (two - one) * (rows - 1)
-    if objective.teachers:  # what the prediction that is kept may be made of, in fp32
-        passing += 4 * rows * length * model.config.vocab_size
     passing = max(passing, inside)  # or the steps that Muon takes all at once
     return LOADED + (weights + memory) // shards + int(HOLES * passing)
 

@@ -40,9 +40,11 @@ def test_peak_memory_is_what_was_said(tmp_path: Path, kernels: Path, options: tu
 
 
 @pytest.mark.slow
-def test_teachers_are_counted(tmp_path: Path, kernels: Path) -> None:
+@pytest.mark.parametrize("native", [False, True], ids=["torch", "kernels"])
+def test_teachers_are_counted(tmp_path: Path, kernels: Path, native: bool) -> None:
+    cache = kernels if native else tmp_path
     text, model = write_stories(tmp_path / "stories.txt", 3000), tmp_path / "model"
-    said_and_taken(model, kernels, str(text), "--preset=nano", "--batch=4")
+    said_and_taken(model, cache, str(text), "--preset=nano", "--batch=4")
     options = (f"--from={model}", f"--teacher={model}", f"--teacher={model}", "--context=256", "--batch=24")
-    said, taken = said_and_taken(tmp_path / "run", kernels, str(text), *options)
+    said, taken = said_and_taken(tmp_path / "run", cache, str(text), *options)
     assert said == pytest.approx(taken, rel=0.15)
