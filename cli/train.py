@@ -57,7 +57,7 @@ def train(
     teachers: Annotated[
         list[str] | None, _option("--teacher", "Learn from this model's predictions, too; may be repeated.")
     ] = None,
-    tokenizer: Annotated[Word, _option("--tokenizer", "Take this model's instead of training one.")] = None,
+    tokenizer: Annotated[Word, _option("--tokenizer", "Take this model's; one from --from is respelt in it.")] = None,
     anneal: Annotated[list[str] | None, _option("--anneal", "Take over for the decay; may be repeated.")] = None,
     seed: Annotated[Count, _option("--seed", "Of weights, data order and dropout.", min=0)] = None,
     save_every: Annotated[Count, _option("--save-every", "Steps between checkpoints.", min=1)] = None,

@@ -60,8 +60,6 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
             raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
         seen = open_weights(resolve(given["start_from"], search)).config.context
         recipe = FINE_TUNING | {"length": given.get("context", min(seen, CONTEXT))} | recipe
-        if "tokenizer" in given:
-            raise InputError("--from brings a tokenizer of its own: --tokenizer cannot change it")
     if "tokenizer" in given and "vocab_size" in given:
         raise InputError("--tokenizer has a vocabulary of its own: --vocab-size cannot change it")
     data = {name: list(given[name]) for name in ("sources", "anneal", "teachers") if given.get(name)}

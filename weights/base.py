@@ -10,6 +10,7 @@ from tokenizers import Tokenizer as Backend
 
 from transformer.config import Config
 from transformer.errors import InputError
+from transformer.respell import spellings
 from transformer.shape import Growth, larger
 from transformer.tokenizer import Tokenizer
 from weights.beside import Beside, content, read_beside
@@ -73,8 +74,25 @@ def base_of(path: Path) -> Base:
 def grown_base(base: Base, growth: Growth) -> Base:
     """The same for a model made larger: only what describes the decoder differs."""
     config = larger(base.config, growth)
-    if config == base.config:
-        return base
+    return base if config == base.config else _with_decoder(base, config)
+
+
+def respelt_base(base: Base, other: Base) -> Base:
+    """The one's decoder with the other's tokenizer, and with all that speaks of tokens."""
+    return _with_decoder(other, replace(base.config, vocab_size=other.config.vocab_size))
+
+
+def respelling(old: Base, new: Base) -> list[list[int]]:
+    """By the new id, the old ids: documents begin and end with other tokens, which mean the same."""
+    spelt = spellings(old.tokenizer, new.tokenizer)
+    for id in new.begin:
+        spelt[id] = list(old.begin)
+    for id in new.end:
+        spelt[id] = list(old.end or old.begin)
+    return spelt
+
+
+def _with_decoder(base: Base, config: Config) -> Base:
     ids = {key: value for key, value in base.files["config.json"].items() if key.endswith("_token_id")}
     files = base.files | {"config.json": write_config(config)[1] | ids}
     if "model_max_length" in (beside := base.files["tokenizer_config.json"]):

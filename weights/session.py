@@ -24,14 +24,15 @@ from transformer.model import Transformer
 from transformer.native_training import NativeLoss
 from transformer.optim import build_optimizers, optimizer_state, restore_optimizers
 from transformer.parallel import World, spread, whole_model
+from transformer.respell import respell
 from transformer.sampling import Sampling
 from transformer.schedule import Budget, Place
 from transformer.shape import decoder
 from transformer.train import Feed, Loss, NotFinite, Objective, Step, train
-from weights.base import Base, base_of, borrowed_tokenizer, fresh_base, grown_base
+from weights.base import Base, base_of, borrowed_tokenizer, fresh_base, grown_base, respelling, respelt_base
 from weights.checkpoint import Checkpoint, load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
-from weights.load import open_model, resolve
+from weights.load import open_weights, resolve
 from weights.native.library import find_native
 from weights.plan import Plan
 from weights.run import Metrics, Run
@@ -87,7 +88,10 @@ def create(run: Run, plan: Plan, view: View, search: str) -> Plan:
     sources = merged(*parse_sources(plan.data.sources, plan.data.anneal))
     size = sum(source.size() for source in sources)
     if plan.running.start_from is not None:
-        base = grown_base(base_of(resolve(plan.running.start_from, search)), plan.growth)
+        base = base_of(resolve(plan.running.start_from, search))
+        if plan.data.tokenizer is not None:
+            base = respelt_base(base, base_of(resolve(plan.data.tokenizer, search)))
+        base = grown_base(base, plan.growth)
     else:
         chat, vocab_size = has_conversations(sources), plan.shape.vocab_size
         if plan.data.tokenizer is not None:
@@ -144,7 +148,10 @@ def _start(plan: Plan, base: Base, search: str) -> Transformer:
         model = Transformer(base.config)
         initialise(model, plan.recipe.seed)
         return model
-    model = load_model(open_model(resolve(plan.running.start_from, search))[0], torch.float32)
+    path = resolve(plan.running.start_from, search)
+    model = load_model(open_weights(path), torch.float32)
+    if plan.data.tokenizer is not None:
+        model = respell(model, respelling(base_of(path), base), base.config.vocab_size)
     if model.config != base.config:
         return grow(model, base.config, plan.recipe.seed)
     for parameter in model.parameters():
@@ -163,7 +170,7 @@ def _teachers(plan: Plan, base: Base, search: str) -> Iterator[Checkpoint]:
             raise InputError(f"--teacher {name}: has another vocabulary than the model that is to learn from it")
         if config.context < length:
             raise InputError(f"--teacher {name}: sees {config.context} tokens at once, fewer than a sample's {length}")
-        yield open_model(path)[0]
+        yield open_weights(path)
 
 
 def _mixtures(plan: Plan, corpus: Corpus, base: Base) -> tuple[Mixture, Mixture | None]:

@@ -262,9 +262,25 @@ def test_a_fresh_model_with_a_borrowed_tokenizer_can_be_taught(trained: Path, te
     ):
         refused = tfm("train", str(source), "--out", str(tmp_path / "x"), *options, *more)
         assert refused.code == 2 and refused.error.startswith(message) and not (tmp_path / "x").exists()
-    of_its_own = ("--from", str(trained), "--tokenizer", str(trained), "--steps", "1")
-    refused = tfm("train", str(text), "--out", str(tmp_path / "x"), *of_its_own)
-    assert refused.error == "--from brings a tokenizer of its own: --tokenizer cannot change it"
+
+
+def test_a_model_is_respelt_in_the_vocabulary_of_another(trained: Path, text: Path, tmp_path: Path) -> None:
+    options, anew, same = ("--context", "16", *SHORT[10:], "--steps", "2"), tmp_path / "anew", tmp_path / "same"
+    for out, tokenizer in ((anew, write_tiny(tmp_path / "other")), (same, trained)):
+        given = ("--from", str(trained), "--tokenizer", str(tokenizer), "--teacher", str(tokenizer), *options)
+        result = tfm("train", str(text), "--out", str(out), *given)
+        assert result.code == 0, result.err
+        assert (out / "tokenizer.json").read_text() == (tokenizer / "tokenizer.json").read_text()
+    ours, theirs = load(str(anew), dtype="fp32"), load(str(tmp_path / "other"))
+    assert ours.model.config.vocab_size == theirs.model.config.vocab_size == 320 and ours.eos == theirs.eos
+    assert ours.model.config.layers == load(str(trained)).model.config.layers
+    ids = torch.tensor([ours.tokenizer.encode_plain("Once upon a time")])
+    with torch.no_grad():  # transformers can go on with it
+        expected = AutoModelForCausalLM.from_pretrained(anew)(ids).logits
+    assert (ours.model(ids) - expected).abs().max() < 1e-4
+    assert metrics(same)[0]["valid_bpb"] == pytest.approx(
+        metrics(trained)[-1]["valid_bpb"]
+    )  # in its own, nothing changes
 
 
 def test_teachers_are_learnt_from_and_a_killed_run_goes_on_with_them(trained: Path, text: Path, tmp_path: Path) -> None:
