@@ -57,6 +57,9 @@ def train(
     teachers: Annotated[
         list[str] | None, _option("--teacher", "Learn from this model's predictions, too; may be repeated.")
     ] = None,
+    lessons: Annotated[
+        bool | None, _option("--lessons", "Keep what teachers predict; all epochs have the samples of the first.")
+    ] = None,
     tokenizer: Annotated[Word, _option("--tokenizer", "Take this model's; one from --from is respelt in it.")] = None,
     anneal: Annotated[list[str] | None, _option("--anneal", "Take over for the decay; may be repeated.")] = None,
     seed: Annotated[Count, _option("--seed", "Of weights, data order and dropout.", min=0)] = None,

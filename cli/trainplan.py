@@ -64,7 +64,7 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
         raise InputError("--tokenizer has a vocabulary of its own: --vocab-size cannot change it")
     data = {name: list(given[name]) for name in ("sources", "anneal", "teachers") if given.get(name)}
     tables = {
-        "data": data | {name: given[name] for name in ("tokenizer",) if name in given},
+        "data": data | {name: given[name] for name in ("tokenizer", "lessons") if name in given},
         "length": {name: given[name] for name in LENGTHS if name in given},
         "shape": chosen,
         "growth": growth,
@@ -153,6 +153,9 @@ def introduce(session: Session, view: View) -> None:
     )
     if session.objective.teachers:
         view.note(f"learning from the text and from what is predicted by {', '.join(session.plan.data.teachers)}")
+    if session.objective.lessons is not None:
+        size = (session.feed.mixture.epoch + (anneal.epoch if (anneal := session.feed.anneal) else 0)) * length
+        view.note(f"what they predict is kept: up to {size * config.vocab_size / 1e9:,.2f} GB in {session.run.lessons}")
     if session.plan.running.device == "cpu" and not session.plan.running.compile and find_native() is None:
         view.note("compiled kernels would make this faster: tfm kernels build")
     view.note(f"peak memory about {(resident_bytes() + session.needs) / 1e9:.2f} GB")

@@ -69,6 +69,7 @@ class Batch(NamedTuple):
     ids: Tensor  # (B, T)
     targets: Tensor  # (B, T), IGNORED where nothing is to be learnt
     learnt: int  # how many targets are to be learnt
+    starts: tuple[int, ...] = ()  # where each sample begins in the text
 
 
 IGNORED = -100  # what cross_entropy leaves out
@@ -122,10 +123,11 @@ class Strand:
 
 
 class Mixture:
-    """Strands read side by side, each `weight` times an epoch."""
+    """Strands read side by side, each `weight` times an epoch. If `alike`, every epoch has the samples of the first
+    one, in another order."""
 
-    def __init__(self, strands: Sequence[tuple[Strand, float]], seed: int):
-        self.seed = seed
+    def __init__(self, strands: Sequence[tuple[Strand, float]], seed: int, alike: bool = False):
+        self.seed, self.alike = seed, alike
         self.strands = [strand for strand, weight in strands if strand.samples and weight > 0]
         self.quotas = [max(1, round(s.samples * weight)) for s, weight in strands if s.samples and weight > 0]
         self.epoch = sum(self.quotas)  # samples
@@ -138,7 +140,8 @@ class Mixture:
         slot = shuffled(place, self.epoch, self.seed, turn)
         for number, (strand, quota) in enumerate(zip(self.strands, self.quotas, strict=True)):
             if slot < quota:
-                return strand.sample(turn * quota + slot, self.seed, number)
+                at = slot % strand.samples if self.alike else turn * quota + slot
+                return strand.sample(at, self.seed, number)
             slot -= quota
         raise AssertionError("the quotas fill an epoch")
 
@@ -148,4 +151,5 @@ def batch(tokens: Tokens, samples: Sequence[Sequence[Span]]) -> Batch:
     rows = [[torch.cat(parts) for parts in zip(*map(tokens.read, spans), strict=True)] for spans in samples]
     ids = torch.stack([row for row, _ in rows])  # (B, T + 1)
     learnt = torch.stack([row for _, row in rows])[:, 1:]
-    return Batch(ids[:, :-1], ids[:, 1:].masked_fill(~learnt, IGNORED), int(learnt.sum()))
+    targets, starts = ids[:, 1:].masked_fill(~learnt, IGNORED), tuple(spans[0].start for spans in samples)
+    return Batch(ids[:, :-1], targets, int(learnt.sum()), starts)

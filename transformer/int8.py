@@ -102,14 +102,14 @@ def matrices(model: nn.Module) -> dict[str, tuple[int, ...]]:
     return {f"{name}.weight": tuple(linear.weight.shape) for name, linear in linears.items() if name not in narrow}
 
 
-def replace_matrix(model: nn.Module, name: str, matrix: Codes) -> None:
-    """Puts an `Int8Linear` in the place of the module whose weight goes by that name."""
+def replace_matrix(model: nn.Module, name: str, matrix: Codes, build: type[Int8Linear] = Int8Linear) -> None:
+    """Puts an `Int8Linear`, or another kind of it, in the place of the module whose weight goes by that name."""
     place = name.removesuffix(".weight")
     parent, _, leaf = place.rpartition(".")
     linear = model.get_submodule(place)
     assert isinstance(linear, Linear)
     sections = linear.sections if isinstance(linear, Fused) else {}
-    setattr(model.get_submodule(parent), leaf, Int8Linear(matrix, linear.bias, sections))
+    setattr(model.get_submodule(parent), leaf, build(matrix, linear.bias, sections))
 
 
 def _torch_is_fast(x: Tensor) -> bool:

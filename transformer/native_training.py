@@ -237,6 +237,8 @@ def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
     takes: dict[str, list[Any]] = {
         "rms_norm": [POINTER, POINTER, number, COUNT, COUNT, POINTER, threads],
         "rms_norm_back": [POINTER, POINTER, number, COUNT, COUNT, POINTER, POINTER, POINTER, threads],
+        "to_codes": [POINTER, POINTER, COUNT, COUNT, POINTER, POINTER, threads],
+        "from_sums": [POINTER, POINTER, POINTER, COUNT, COUNT, POINTER, threads],
     }
     for precision in PRECISIONS.values():
         takes |= {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -16,6 +17,7 @@ from torch.optim import Optimizer
 from transformer.data import Batch, Mixture, Span, Tokens, batch, mixed
 from transformer.dropout import Dropout
 from transformer.errors import EnvironmentFailed
+from transformer.lessons import Lessons, noted, recalled
 from transformer.loss import Told, cross_entropy
 from transformer.model import Transformer
 from transformer.optim import set_lr
@@ -48,8 +50,8 @@ class Feed:
     def batches(self, samples: Sequence[int], at: Place, size: int) -> Iterator[Batch]:
         for start in range(0, len(samples), size):
             spans = [self._spans(index, at.anneal_from) for index in samples[start : start + size]]
-            ids, targets, learnt = batch(self.tokens, spans)
-            yield Batch(ids.to(self.device), targets.to(self.device), learnt)
+            b = batch(self.tokens, spans)
+            yield b._replace(ids=b.ids.to(self.device), targets=b.targets.to(self.device))
 
     def _spans(self, index: int, anneal_from: int | None) -> list[Span]:
         if self.anneal is not None and anneal_from is not None and index >= anneal_from:
@@ -64,18 +66,28 @@ class Objective:
     recipe: Recipe
     loss_of: Loss = cross_entropy
     teachers: Sequence[Transformer] = ()
+    lessons: Lessons | None = None  # what the teachers have said so far
 
     def __call__(self, module: nn.Module, b: Batch, turn: int = 0) -> Tensor:
-        """Nats, summed over the batch. The text is one voice and each teacher another. Teachers take turns: the
-        gradient is linear in what they predict, so that one a batch, with the voices of all, is on average what all of
-        them would say."""
+        """Nats, summed over the batch. The text is one voice and each teacher another."""
         tap = Dropout(self.recipe.dropout) if self.recipe.dropout else FUSED
         told = None
         if self.teachers:
-            teacher = self.teachers[turn % len(self.teachers)]
             with torch.no_grad():
-                told = Told(self._logits(teacher, b, FUSED), len(self.teachers) / (len(self.teachers) + 1))
+                told = Told(self._told(b, turn), len(self.teachers) / (len(self.teachers) + 1))
         return self.loss_of(self._logits(module, b, tap), b.targets.flatten(), told)
+
+    def _told(self, b: Batch, turn: int) -> Tensor:
+        """(B·T, V). Teachers take turns: the gradient is linear in what they predict, so that one a batch, with the
+        voices of all, is on average what all of them would say. Where lessons are kept all are asked, but only once."""
+        if self.lessons is None:
+            return self._logits(self.teachers[turn % len(self.teachers)], b, FUSED)
+        if any(start not in self.lessons for start in b.starts):
+            answers = ((self._logits(teacher, b, FUSED), voices) for teacher, voices in Counter(self.teachers).items())
+            for start, lesson in zip(b.starts, noted(answers).unflatten(0, b.ids.shape), strict=True):
+                if start not in self.lessons:
+                    self.lessons[start] = lesson.cpu()
+        return recalled(torch.cat([self.lessons[start] for start in b.starts]).to(b.ids.device))
 
     def _logits(self, module: nn.Module, b: Batch, tap: Tap) -> Tensor:
         """(B·T, V)"""

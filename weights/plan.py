@@ -18,6 +18,7 @@ class Data:
     sources: tuple[str, ...] = ()
     anneal: tuple[str, ...] = ()  # take over when the learning rate begins to come down
     teachers: tuple[str, ...] = ()  # models whose predictions are learnt as well
+    lessons: bool = False  # teachers are asked once a sample, and what they say is kept
     tokenizer: str | None = None  # the model to take it from, instead of training one
 
 

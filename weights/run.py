@@ -3,12 +3,12 @@
 config.json model.safetensors tokenizer.json …    the model
 checkpoints/step-N/ checkpoints/latest            see snapshot.py
 data/                                             the encoded text, see corpus.py
+lessons/                                          what teachers said of it, see lessons.py
 run.toml metrics.jsonl loss.svg
 """
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import json
 import os
@@ -26,7 +26,7 @@ from transformer.errors import EnvironmentFailed, InputError
 from transformer.schedule import Place
 from weights.base import Base, base_in
 from weights.checkpoint import load_model, open_checkpoint, save_model
-from weights.durable import replace_file, sync
+from weights.durable import reason, replace_file, sync, trouble
 from weights.plan import Plan, dump_plan, load_plan
 from weights.snapshot import collect, newest_valid, prune, save_snapshot
 from weights.strict_json import read_json
@@ -45,12 +45,13 @@ class Run:
         self.path = path
         self.checkpoints = path / "checkpoints"
         self.data = path / "data"
+        self.lessons = path / "lessons"
         self.saved: int | None = None  # the step of the newest checkpoint
 
     @contextmanager
     def lock(self) -> Iterator[None]:
         """One process writes a run at a time. The lock goes with the process, however it ends."""
-        with _trouble(self.path):
+        with trouble(self.path):
             file = self._locked()
         with file:
             file.truncate(0)
@@ -95,8 +96,8 @@ class Run:
     def prepare(self, base: Base, encode: Callable[[Path], None]) -> None:
         """Writes what stays the same all through a run. `encode` fills the directory it is given with the text."""
         new = self.path / "data.tmp"
-        with _trouble(self.path):
-            for leftover in (new, self.data, self.checkpoints):
+        with trouble(self.path):
+            for leftover in (new, self.data, self.lessons, self.checkpoints):
                 shutil.rmtree(leftover, ignore_errors=True)
             new.mkdir()
             try:
@@ -135,10 +136,10 @@ class Run:
         except (OSError, SafetensorError) as error:
             before = "no checkpoint was written before" if self.saved is None else f"that of step {self.saved} is whole"
             raise EnvironmentFailed(
-                f"{self.checkpoints}: step {at.step} was not saved: {_reason(error)}; {before}"
+                f"{self.checkpoints}: step {at.step} was not saved: {reason(error)}; {before}"
             ) from None
         self.saved = at.step
-        with _trouble(self.checkpoints):
+        with trouble(self.checkpoints):
             prune(self.checkpoints, keep)
         return saved
 
@@ -169,7 +170,7 @@ class Run:
         return model.requires_grad_(True), load_file(directory / "optimizer.safetensors"), at
 
     def write(self, name: str, text: str) -> None:
-        with _trouble(self.path):
+        with trouble(self.path):
             replace_file(self.path / name, text.encode())
 
     def metrics(self) -> list[dict[str, Any]]:
@@ -189,12 +190,12 @@ class Metrics:
         """Lines that a resumed run is going to write again are cut off."""
         rows = read_metrics(path)
         kept = [row for row in rows if row["step"] < step or (row["step"] == step and "loss" in row)]
-        with _trouble(path):
+        with trouble(path):
             replace_file(path, "".join(json.dumps(row) + "\n" for row in kept).encode())
         self.path = path
 
     def write(self, row: dict[str, Any]) -> None:
-        with _trouble(self.path), self.path.open("a") as file:
+        with trouble(self.path), self.path.open("a") as file:
             file.write(json.dumps(row) + "\n")
 
 
@@ -205,17 +206,3 @@ def read_metrics(path: Path) -> list[dict[str, Any]]:
         with suppress(ValueError):
             rows.append(json.loads(line))
     return rows
-
-
-@contextmanager
-def _trouble(path: Path) -> Iterator[None]:
-    """What goes wrong with a file we write is the environment's fault."""
-    try:
-        yield
-    except OSError as error:
-        raise EnvironmentFailed(f"{error.filename or path}: {_reason(error)}") from None
-
-
-def _reason(error: Exception) -> str:
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or "No space left" in str(error)
-    return "the disk is full" if full else getattr(error, "strerror", None) or str(error)

@@ -12,6 +12,7 @@ from torch import nn
 from torch.optim import Optimizer
 
 from transformer.accelerate import accelerate_training
+from transformer.coarse import coarse_pays, coarsen
 from transformer.data import Documents, Mixture, Span, Strand
 from transformer.errors import InputError
 from transformer.evaluate import ROWS, bits_per_byte, windows
@@ -32,6 +33,7 @@ from transformer.train import Feed, Loss, NotFinite, Objective, Step, train
 from weights.base import Base, base_of, borrowed_tokenizer, fresh_base, grown_base, respelling, respelt_base
 from weights.checkpoint import Checkpoint, load_model
 from weights.corpus import Corpus, encode_corpus, open_corpus
+from weights.lessons import KeptLessons
 from weights.load import open_weights, resolve
 from weights.native.library import find_native
 from weights.plan import Plan
@@ -49,6 +51,7 @@ FEW = 10
 EVALUATED = 48  # windows in them, shared out among the sources; the last one reads all
 FEWEST = 8  # of each
 SAMPLE = 96  # tokens
+COARSE_ROWS = 8  # samples that tell teachers what they are going to read
 
 
 class View(Protocol):
@@ -104,6 +107,8 @@ def create(run: Run, plan: Plan, view: View, search: str) -> Plan:
         plan = replace(plan, shape=replace(plan.shape, vocab_size=vocab_size))
         base = fresh_base(backend, decoder(plan.shape), chat)
 
+    if plan.data.lessons and not plan.data.teachers:
+        raise InputError("--lessons needs a --teacher to give them")
     list(_teachers(plan, base, search))  # refused, if at all, before the text is encoded
 
     def encode(directory: Path) -> None:
@@ -122,13 +127,13 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     device = f"cuda:{torch.cuda.current_device()}" if plan.running.device == "cuda" else plan.running.device
     model = model.to(device)
     library = None if plan.running.compile else find_native()  # torch.compile cannot look into it
-    teachers = [load_model(teacher, torch.float32, device) for teacher in _teachers(plan, base, search)]
+    teachers = {name: load_model(teacher, torch.float32, device) for name, teacher in _teachers(plan, base, search)}
     loss_of: Loss = cross_entropy
     if library is not None:
-        for learner in (model, *teachers):
+        for learner in (model, *teachers.values()):
             accelerate_training(learner, library)
         loss_of = NativeLoss(library)
-    objective = Objective(plan.recipe, loss_of, teachers)
+    objective = Objective(plan.recipe, loss_of, [teachers[name] for name in plan.data.teachers])
     mixture, anneal = _mixtures(plan, corpus, base)
     shards = world.size if plan.running.shard else 1
     needs = training_bytes(model, objective, mixture.length, shards)
@@ -139,6 +144,13 @@ def open_session(run: Run, plan: Plan, view: View, world: World, search: str) ->
     if plan.recipe.batch % world.size:
         raise InputError(f"a batch of {plan.recipe.batch} cannot be shared out evenly among {world.size} processes")
     feed = Feed(corpus.train, mixture, anneal, device)
+    if plan.data.lessons:
+        kept = KeptLessons(run.lessons, world.rank, mixture.length, base.config.vocab_size)
+        objective = replace(objective, lessons=kept)
+        if coarse_pays(device):
+            (some,) = feed.batches(range(COARSE_ROWS), at, COARSE_ROWS)
+            for teacher in teachers.values():
+                coarsen(teacher, some.ids, library)
     budget = _budget(plan, mixture)
     return Session(run, plan, world, base, corpus, model, module, optimizers, feed, objective, budget, at, needs)
 
@@ -159,10 +171,10 @@ def _start(plan: Plan, base: Base, search: str) -> Transformer:
     return model.requires_grad_(True)
 
 
-def _teachers(plan: Plan, base: Base, search: str) -> Iterator[Checkpoint]:
-    """Refuses those that do not speak of the same tokens."""
+def _teachers(plan: Plan, base: Base, search: str) -> Iterator[tuple[str, Checkpoint]]:
+    """Each of them once, by name; refuses those that do not speak of the same tokens."""
     length = plan.recipe.length or base.config.context
-    for name in plan.data.teachers:
+    for name in dict.fromkeys(plan.data.teachers):
         path = resolve(name, search)
         teacher = base_of(path)
         config, vocabulary = teacher.config, teacher.tokenizer.vocabulary()
@@ -170,19 +182,18 @@ def _teachers(plan: Plan, base: Base, search: str) -> Iterator[Checkpoint]:
             raise InputError(f"--teacher {name}: has another vocabulary than the model that is to learn from it")
         if config.context < length:
             raise InputError(f"--teacher {name}: sees {config.context} tokens at once, fewer than a sample's {length}")
-        yield open_weights(path)
+        yield name, open_weights(path)
 
 
 def _mixtures(plan: Plan, corpus: Corpus, base: Base) -> tuple[Mixture, Mixture | None]:
-    length, seed = plan.recipe.length or base.config.context, plan.recipe.seed
     sources, anneal = parse_sources(plan.data.sources, plan.data.anneal)
-    documents = Documents(corpus.train, base.begin[0])
-    mixture = _mixture(corpus, documents, sources, length, seed)
-    return mixture, _mixture(corpus, documents, anneal, length, seed + 1) if anneal else None
+    mixture = _mixture(plan, corpus, base, sources, plan.recipe.seed)
+    return mixture, _mixture(plan, corpus, base, anneal, plan.recipe.seed + 1) if anneal else None
 
 
-def _mixture(corpus: Corpus, documents: Documents, sources: list[Source], length: int, seed: int) -> Mixture:
+def _mixture(plan: Plan, corpus: Corpus, base: Base, sources: list[Source], seed: int) -> Mixture:
     """Sources of equal weight are one strand, so that short ones lose nothing at their ends."""
+    length, documents = plan.recipe.length or base.config.context, Documents(corpus.train, base.begin[0])
     by_weight: dict[float, list[Span]] = {}
     for source in sources:
         by_weight.setdefault(source.weight, []).append(corpus.sources[source.name].train)
@@ -190,7 +201,8 @@ def _mixture(corpus: Corpus, documents: Documents, sources: list[Source], length
     if tokens <= length:
         names = ", ".join(str(path) for source in sources for path in source.paths)
         raise InputError(f"{names}: {tokens} tokens are too few for one sample of {length} + 1 (see --context)")
-    return Mixture([(Strand(spans, length, documents), weight) for weight, spans in by_weight.items()], seed)
+    strands = [(Strand(spans, length, documents), weight) for weight, spans in by_weight.items()]
+    return Mixture(strands, seed, alike=plan.data.lessons)
 
 
 def _budget(plan: Plan, mixture: Mixture) -> Budget:

@@ -299,6 +299,28 @@ def test_teachers_are_learnt_from_and_a_killed_run_goes_on_with_them(trained: Pa
     assert first[0] == pytest.approx(first[1] / 3, rel=0.02)  # two of three voices are the student's own
 
 
+def test_lessons_are_kept_and_a_killed_run_goes_on_with_them(trained: Path, text: Path, tmp_path: Path) -> None:
+    options = ("--from", str(trained), "--context", "16", *SHORT[10:], "--epochs", "2.5", "--save-every", "5")
+    whole, cut, turns = (tmp_path / name for name in ("whole", "cut", "turns"))
+    taught = (f"{text}:0.2", *options, "--teacher", str(trained))
+    result = tfm("train", "--out", str(whole), *taught, "--lessons")
+    assert result.code == 0 and b"what they predict is kept: up to 0.0" in result.err, result.err
+    running = Running("train", "--out", str(cut), *taught, "--lessons")
+    wait_for_step(running, cut, 12)
+    os.kill(running.pid, signal.SIGKILL)
+    assert running.finish().code == -signal.SIGKILL
+    assert tfm("train", "--out", str(cut), "--resume").code == 0
+    assert files(cut) == files(whole)
+    assert tfm("train", "--out", str(turns), *taught).code == 0
+    losses = [[row["loss"] for row in metrics(run) if "loss" in row] for run in (whole, turns)]
+    assert losses[0][0] == pytest.approx(losses[1][0], rel=0.01)
+    samples = len((whole / "lessons" / "0.starts").read_bytes()) // 8
+    assert samples < len(losses[0]) * 4 / 2  # of 2.5 epochs, those of one
+    refused = tfm("train", str(text), "--out", str(tmp_path / "x"), *options, "--lessons")
+    assert (refused.code, refused.error) == (2, "--lessons needs a --teacher to give them")
+    assert not (tmp_path / "x").exists()
+
+
 def test_teachers_of_other_tokens_are_refused_before_anything_is_written(
     trained: Path, text: Path, tmp_path: Path
 ) -> None:

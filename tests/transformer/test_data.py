@@ -76,6 +76,15 @@ def test_weights_are_readings_an_epoch() -> None:
     assert len([start for start in half if start >= 100]) == 10  # a half in one epoch, the other half in the next
 
 
+def test_epochs_that_are_alike_have_the_samples_of_the_first_in_another_order() -> None:
+    text = torch.arange(200).remainder(9).to(torch.uint16)
+    strands = [(Strand([Span(0, 91)], 4, Documents(Tokens(text), 0)), 2.0), (Strand([Span(100, 141)], 4), 0.5)]
+    mixture = Mixture(strands, seed=3, alike=True)
+    epochs = [[tuple(mixture.sample(i)) for i in range(49 * turn, 49 * turn + 49)] for turn in range(3)]
+    assert Counter(epochs[0]) == Counter(epochs[1]) == Counter(epochs[2]) and epochs[0] != epochs[1]
+    assert Counter(epochs[0].count(sample) for sample in set(epochs[0])) == {2: 22, 1: 5}
+
+
 def test_the_order_is_a_function_of_seed_and_number() -> None:
     def order(seed: int) -> list[list[Span]]:
         mixture = Mixture([(Strand([Span(0, 500)], 4), 1.0)], seed)
@@ -92,6 +101,6 @@ def test_too_little_text_is_refused() -> None:
 def test_targets_are_the_next_ids_and_only_what_is_learnt() -> None:
     learnt = torch.tensor([False, False, True, True, False, True])
     tokens = Tokens(torch.arange(6).to(torch.uint16), learnt)
-    ids, targets, count = batch(tokens, [[Span(0, 3)], [Span(3, 4), Span(4, 6)]])
+    ids, targets, count, starts = batch(tokens, [[Span(0, 3)], [Span(3, 4), Span(4, 6)]])
     assert ids.tolist() == [[0, 1], [3, 4]]
-    assert targets.tolist() == [[IGNORED, 2], [IGNORED, 5]] and count == 2
+    assert targets.tolist() == [[IGNORED, 2], [IGNORED, 5]] and count == 2 and starts == (0, 3)

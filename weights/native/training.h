@@ -356,4 +356,26 @@ void tfm_rms_norm_back(const float *x, const float *gain, float eps, int64_t M, 
             rms_norm_back(x + m * C, gain, eps, C, slope + m * C, x_slope + m * C, gain_slopes + p * C);
 }
 
+// x (M, K) · ease (K), each row in 127 steps up and down -> codes (M, K) and the size of a step (M)
+void tfm_to_codes(const float *x, const float *ease, int64_t M, int64_t K, int8_t *codes, float *steps, int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t m = 0; m < M; m++) {
+        const float *row = x + m * K;
+        float largest = 0;
+#pragma omp simd reduction(max : largest)
+        for (int64_t k = 0; k < K; k++) largest = std::max(largest, fabsf(row[k] * ease[k]));
+        float factor = largest > 0 ? 127 / largest : 0;
+        steps[m] = largest / 127;
+        for (int64_t k = 0; k < K; k++) codes[m * K + k] = (int8_t)(int32_t)nearbyintf(row[k] * ease[k] * factor);
+    }
+}
+
+// The sums (M, N) of products of codes, times the steps (M) of one side and the scales (N) of the other
+void tfm_from_sums(const int32_t *sums, const float *steps, const float *scales, int64_t M, int64_t N, float *y,
+                   int threads) {
+#pragma omp parallel for num_threads(threads)
+    for (int64_t m = 0; m < M; m++)
+        for (int64_t n = 0; n < N; n++) y[m * N + n] = sums[m * N + n] * (steps[m] * scales[n]);
+}
+
 }  // extern "C"
