@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Protocol, cast
@@ -48,6 +49,7 @@ EVALUATIONS = 40  # in the course of a run, at most
 APART = 20  # steps between them, at least
 MINUTES = 2  # between them where the budget is one of time and long enough for FEW of them
 FEW = 10
+PART = 0.05  # of a budget of time, that they may take
 EVALUATED = 48  # windows in them, shared out among the sources; the last one reads all
 FEWEST = 8  # of each
 SAMPLE = 96  # tokens
@@ -222,8 +224,13 @@ def go_on(session: Session, view: View, stop: Callable[[], bool]) -> bool:
     module = cast(nn.Module, torch.compile(session.module)) if plan.running.compile else session.module
     metrics = Metrics(run.path / "metrics.jsonl", at.step) if world.first else None
 
+    evaluating = 0.0  # seconds
+
     def evaluate(limit: int | None) -> None:
+        nonlocal evaluating
+        started = time.monotonic()
         overall, sources = measure(session, limit, stop)
+        evaluating += time.monotonic() - started
         if overall is not None and metrics is not None:
             metrics.write({"step": at.step, "valid_bpb": overall, "sources": sources})
             view.evaluated(overall, sources)
@@ -242,7 +249,7 @@ def go_on(session: Session, view: View, stop: Callable[[], bool]) -> bool:
             now, spent = due(budget, at.step, spent, step.progress), step.progress
             if now if plan.running.save_every is None else at.step % plan.running.save_every == 0:
                 save(session, view)
-            if now and step.progress < 1:
+            if now and step.progress < 1 and affordable(budget, evaluating, at.seconds):
                 evaluate(EVALUATED)
     except NotFinite as error:
         last = "no checkpoint was saved yet" if run.saved is None else f"the last good checkpoint is step {run.saved}"
@@ -265,6 +272,11 @@ def due(budget: Budget, step: int, before: float = 0.0, after: float = 0.0) -> b
     assert budget.seconds is not None
     times = min(EVALUATIONS, max(FEW, budget.seconds // (60 * MINUTES)))
     return step == 0 or int(after * times) > int(before * times)
+
+
+def affordable(budget: Budget, evaluating: float, seconds: float) -> bool:
+    """Whether the clock, if there is one, leaves time for reading the validation text once more."""
+    return budget.seconds is None or evaluating < PART * seconds
 
 
 def save(session: Session, view: View) -> None:
