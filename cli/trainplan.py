@@ -41,13 +41,18 @@ def resumed(run: Run, given: dict[str, Any]) -> Plan:
 
 
 def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
-    """The plan of a new run: --config, then presets, then single options."""
+    """The plan of a new run: what suits the model of --from, then --config, then presets, then single options."""
     from weights.load import open_weights, resolve
     from weights.plan import Plan, changed, load_plan
 
     if run.exists():
         raise InputError(f"{run.path}: holds a run already; go on with --resume, or choose another --out")
-    plan = load_plan(given["config"]) if "config" in given else Plan()
+    plan = Plan()
+    if "start_from" in given:
+        seen = open_weights(resolve(given["start_from"], search)).config.context
+        plan = changed(plan, {"recipe": FINE_TUNING | {"length": min(seen, CONTEXT)}}, "--from")
+    if "config" in given:
+        plan = load_plan(given["config"], plan)
     chosen = {field.name: given[field.name] for field in fields(Shape) if field.name in given}
     fresh = not (chosen or given.get("preset") or "config" in given or "start_from" in given)
     if "preset" in given:
@@ -58,8 +63,8 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
         growth = {field.name: chosen.pop(field.name) for field in fields(Growth) if field.name in chosen}
         if wrong := chosen.keys() | ({"preset"} & given.keys()):
             raise InputError(f"--from brings a shape of its own: {_flags(wrong)} cannot change it")
-        seen = open_weights(resolve(given["start_from"], search)).config.context
-        recipe = FINE_TUNING | {"length": given.get("context", min(seen, CONTEXT))} | recipe
+        if "context" in given:
+            recipe["length"] = given["context"]
     if "tokenizer" in given and "vocab_size" in given:
         raise InputError("--tokenizer has a vocabulary of its own: --vocab-size cannot change it")
     data = {name: list(given[name]) for name in ("sources", "anneal", "teachers") if given.get(name)}

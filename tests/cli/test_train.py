@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import time
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -226,6 +227,16 @@ def test_a_model_is_fine_tuned_and_keeps_what_it_came_with(text: Path, tmp_path:
     assert f"2 × {load(str(model)).model.config.context} tokens a step" in by_itself.err.decode()
     refused = tfm("train", str(text), "--from", str(model), "--out", str(tmp_path / "x"), *options, "--mlp", "gelu")
     assert refused.code == 2 and refused.error == "--from brings a shape of its own: --mlp cannot change it"
+
+
+def test_a_config_is_stronger_than_what_suits_fine_tuning_and_options_than_a_config(text: Path, tmp_path: Path) -> None:
+    model, out, config = write_tiny(tmp_path / "model"), tmp_path / "run", tmp_path / "recipe.toml"
+    config.write_text("[recipe]\nlength = 16\nlr = 0.003\nbatch = 4\nmicro_batch = 2\n")
+    budget = ("--steps", "1", "--batch", "2")
+    result = tfm("train", str(text), "--from", str(model), "--config", str(config), "--out", str(out), *budget)
+    assert result.code == 0, result.err
+    recipe = tomllib.loads((out / "run.toml").read_text())["recipe"]
+    assert [recipe[k] for k in ("length", "lr", "embedding_lr", "batch")] == [16, 0.003, 0.0003, 2]
 
 
 def test_a_model_grows_before_it_learns(trained: Path, text: Path, tmp_path: Path) -> None:
