@@ -75,24 +75,26 @@ class Objective:
         if self.teachers:
             with torch.no_grad():
                 told = Told(self._told(b, turn), len(self.teachers) / (len(self.teachers) + 1))
-        return self.loss_of(self._logits(module, b, tap), b.targets.flatten(), told)
+        return self.loss_of(self._logits(module, b.ids, tap), b.targets.flatten(), told)
 
     def _told(self, b: Batch, turn: int) -> Tensor:
         """(B·T, V). Teachers take turns: the gradient is linear in what they predict, so that one a batch, with the
         voices of all, is on average what all of them would say. Where lessons are kept all are asked, but only once."""
         if self.lessons is None:
-            return self._logits(self.teachers[turn % len(self.teachers)], b, FUSED)
-        if any(start not in self.lessons for start in b.starts):
-            answers = ((self._logits(teacher, b, FUSED), voices) for teacher, voices in Counter(self.teachers).items())
-            for start, lesson in zip(b.starts, noted(answers).unflatten(0, b.ids.shape), strict=True):
-                if start not in self.lessons:
-                    self.lessons[start] = lesson.cpu()
+            return self._logits(self.teachers[turn % len(self.teachers)], b.ids, FUSED)
+        missing = [row for row, start in enumerate(b.starts) if start not in self.lessons]
+        if missing:
+            ids = b.ids[missing]
+            voices = Counter(self.teachers).items()
+            answers = ((self._logits(teacher, ids, FUSED), count) for teacher, count in voices)
+            for row, lesson in zip(missing, noted(answers).unflatten(0, ids.shape), strict=True):
+                self.lessons[b.starts[row]] = lesson.cpu()
         return recalled(torch.cat([self.lessons[start] for start in b.starts]).to(b.ids.device))
 
-    def _logits(self, module: nn.Module, b: Batch, tap: Tap) -> Tensor:
+    def _logits(self, module: nn.Module, ids: Tensor, tap: Tap) -> Tensor:
         """(B·T, V)"""
-        with torch.autocast(b.ids.device.type, torch.bfloat16) if self.recipe.autocast else nullcontext():
-            logits: Tensor = module(b.ids, tap=tap)
+        with torch.autocast(ids.device.type, torch.bfloat16) if self.recipe.autocast else nullcontext():
+            logits: Tensor = module(ids, tap=tap)
         return logits.flatten(0, 1)
 
 

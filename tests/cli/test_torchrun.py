@@ -14,13 +14,14 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from torch.distributed import TCPStore
 
 from tests.process import Result, Running, tfm
 from tests.text import write_stories
-from weights import session  # noqa: F401 - loaded once, before the forks
+from weights import session  # loaded once, before the forks
 
 pytestmark = pytest.mark.slow
 
@@ -148,6 +149,16 @@ def test_a_signal_to_one_process_stops_all_and_saves(text: Path, tmp_path: Path)
     os.kill(processes[1].pid, signal.SIGTERM)
     assert [result.code for result in launcher.finish(processes)] == [128 + signal.SIGTERM] * 2
     assert (out / f"checkpoints/step-{max(losses(out))}").exists()
+
+
+def test_processes_with_other_clocks_agree_when_to_evaluate(
+    text: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the second one every evaluation seems to take days, and it would make no other by itself."""
+    own = SimpleNamespace(monotonic=lambda: time.monotonic() * 1e6 ** int(os.environ["RANK"]))
+    monkeypatch.setattr(session, "time", own)
+    train(2, str(text), "--out", str(tmp_path / "run"), *FLAT, "--minutes", "0.05")
+    assert (tmp_path / "run/metrics.jsonl").read_text().count("valid_bpb") > 2
 
 
 def test_a_batch_that_cannot_be_shared_is_refused(text: Path, tmp_path: Path) -> None:
