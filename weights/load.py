@@ -76,7 +76,7 @@ def resolve(name: str, search: str = "") -> Path:
         if known == name:
             return path
     names = ", ".join(dict.fromkeys(known for known, _ in available(search))) or "none"
-    raise InputError(f"{name}: no such model directory, and no model of that name (known: {names})")
+    raise InputError(f"{name}: no such model directory or GGUF file, and no model of that name (known: {names})")
 
 
 def load(name: str, search: str = "", dtype: str = "auto", device: str = "auto", quantize: bool = False) -> Loaded:
