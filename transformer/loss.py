@@ -10,13 +10,18 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from transformer.data import IGNORED
+from transformer.lessons import recalled
 
 
 class Told(NamedTuple):
     """A teacher's word on the same tokens: the target is `voice` times its prediction and the rest of one the text."""
 
-    logits: Tensor  # (N, V)
+    word: Tensor  # (N, V) logits, or the bytes in which a lesson is kept
     voice: float
+
+    @property
+    def logits(self) -> Tensor:
+        return recalled(self.word) if self.word.dtype is torch.uint8 else self.word
 
 
 class _CrossEntropy(torch.autograd.Function):

@@ -195,9 +195,10 @@ class NativeLoss:
 
     def __call__(self, logits: Tensor, targets: Tensor, told: Told | None = None) -> Tensor:
         """Logits (N, V) and targets (N,)"""
-        if not _plain(logits) or (told is not None and not (_plain(told.logits) and told.logits.dtype == logits.dtype)):
-            return cross_entropy(logits, targets, told)
         teacher, voice = told or (None, 0.0)
+        known = teacher is None or (teacher.dtype in (logits.dtype, torch.uint8) and teacher.is_contiguous())
+        if not (known and _plain(logits)):
+            return cross_entropy(logits, targets, told)
         return _Loss.apply(logits, targets.contiguous(), teacher, voice, self.library)  # type: ignore[no-untyped-call]
 
 
@@ -210,8 +211,8 @@ class _Loss(torch.autograd.Function):
         threads = torch.get_num_threads()
         _function(library, "log_sum", logits)(pointer(logits), *logits.shape, pointer(logs), threads)
         if teacher is not None:
-            there = map(pointer, (teacher_logs, means))
-            _function(library, "told", logits)(pointer(logits), pointer(teacher), *logits.shape, *there, threads)
+            function, there = _function(library, _told(teacher), logits), map(pointer, (teacher_logs, means))
+            function(pointer(logits), pointer(teacher), *logits.shape, *there, threads)
         ctx.save_for_backward(logits, targets, logs, teacher, teacher_logs)
         ctx.library, ctx.voice = library, voice
         learnt = targets != IGNORED
@@ -227,8 +228,12 @@ class _Loss(torch.autograd.Function):
             _function(ctx.library, "cross_entropy_back", logits)(*own, *rest)
         else:
             theirs = (pointer(teacher), pointer(teacher_logs), ctx.voice)
-            _function(ctx.library, "told_back", logits)(*own, *theirs, *rest)
+            _function(ctx.library, f"{_told(teacher)}_back", logits)(*own, *theirs, *rest)
         return slopes, None, None, None, None
+
+
+def _told(teacher: Tensor) -> str:
+    return "told_noted" if teacher.dtype is torch.uint8 else "told"
 
 
 def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
@@ -248,9 +253,11 @@ def declare_training(library: ctypes.CDLL) -> ctypes.CDLL:
             f"gate_back_{precision}": [POINTER, POINTER, COUNT, COUNT, POINTER, threads],
             f"log_sum_{precision}": [POINTER, COUNT, COUNT, POINTER, threads],
             f"cross_entropy_back_{precision}": [*[POINTER] * 3, number, COUNT, COUNT, POINTER, threads],
-            f"told_{precision}": [POINTER, POINTER, COUNT, COUNT, POINTER, POINTER, threads],
-            f"told_back_{precision}": [*[POINTER] * 4, number, POINTER, number, COUNT, COUNT, POINTER, threads],
         }
+        for told in ("told", "told_noted"):
+            takes[f"{told}_{precision}"] = [POINTER, POINTER, COUNT, COUNT, POINTER, POINTER, threads]
+            back = [*[POINTER] * 4, number, POINTER, number, COUNT, COUNT, POINTER, threads]
+            takes[f"{told}_back_{precision}"] = back
     for name, arguments in takes.items():
         function = getattr(library, f"tfm_{name}")
         function.argtypes, function.restype = arguments, None

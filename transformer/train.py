@@ -17,7 +17,7 @@ from torch.optim import Optimizer
 from transformer.data import Batch, Mixture, Span, Tokens, batch, mixed
 from transformer.dropout import Dropout
 from transformer.errors import EnvironmentFailed
-from transformer.lessons import Lessons, noted, recalled
+from transformer.lessons import Lessons, noted
 from transformer.loss import Told, cross_entropy
 from transformer.model import Transformer
 from transformer.optim import set_lr
@@ -79,7 +79,8 @@ class Objective:
 
     def _told(self, b: Batch, turn: int) -> Tensor:
         """(B·T, V). Teachers take turns: the gradient is linear in what they predict, so that one a batch, with the
-        voices of all, is on average what all of them would say. Where lessons are kept all are asked, but only once."""
+        voices of all, is on average what all of them would say. Where lessons are kept all are asked, but only once,
+        and the bytes of the lessons are what comes."""
         if self.lessons is None:
             return self._logits(self.teachers[turn % len(self.teachers)], b.ids, FUSED)
         missing = [row for row, start in enumerate(b.starts) if start not in self.lessons]
@@ -89,7 +90,7 @@ class Objective:
             answers = ((self._logits(teacher, ids, FUSED), count) for teacher, count in voices)
             for row, lesson in zip(missing, noted(answers).unflatten(0, ids.shape), strict=True):
                 self.lessons[b.starts[row]] = lesson.cpu()
-        return recalled(torch.cat([self.lessons[start] for start in b.starts]).to(b.ids.device))
+        return torch.cat([self.lessons[start] for start in b.starts]).to(b.ids.device)
 
     def _logits(self, module: nn.Module, ids: Tensor, tap: Tap) -> Tensor:
         """(B·T, V)"""

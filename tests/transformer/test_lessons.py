@@ -63,8 +63,8 @@ def test_every_teacher_is_asked_once_of_each_sample(asked: list[tuple[Transforme
     ids = torch.arange(16).view(2, 8)
     first, again = (objective(student, Batch(ids, ids + 1, 16, starts), 0) for starts in ((3, 40), (40, 3)))
     assert asked == [(model, [0, 8]) for model in (one, other, student, student)] and lessons.keys() == {3, 40}
-    told = recalled(torch.cat([lessons[3], lessons[40]]))
-    expected = cross_entropy(student(ids).flatten(0, 1), (ids + 1).flatten(), Told(told, 3 / 4))
+    told = Told(recalled(torch.cat([lessons[3], lessons[40]])), 3 / 4)
+    expected = cross_entropy(student(ids).flatten(0, 1), (ids + 1).flatten(), told)
     torch.testing.assert_close(first, expected)
     assert not torch.isclose(first, again)  # by then the samples had changed places, and the lessons with them
     asked.clear()

@@ -17,6 +17,7 @@ from transformer.cache import KVCache
 from transformer.config import Config, Layer, Norm, Rope
 from transformer.data import IGNORED
 from transformer.dropout import Dropout
+from transformer.lessons import noted
 from transformer.loss import Told, cross_entropy
 from transformer.mask import Mask
 from transformer.model import Transformer
@@ -127,17 +128,21 @@ def test_products_in_bf16_leave_no_more_error_than_with_torch(library: ctypes.CD
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("words", [1, 15, 16, 17, 4096])
-@pytest.mark.parametrize("voice", [None, 0.75])
-def test_the_loss_is_that_of_torch(library: ctypes.CDLL, voice: float | None, dtype: torch.dtype, words: int) -> None:
+@pytest.mark.parametrize(("voice", "kept"), [(None, False), (0.75, False), (0.75, True)])
+def test_the_loss_is_that_of_torch(
+    library: ctypes.CDLL, voice: float | None, kept: bool, dtype: torch.dtype, words: int
+) -> None:
     random = torch.Generator().manual_seed(words)
     logits = (8 * torch.randn(37, words, generator=random)).to(dtype)
     targets = torch.randint(0, words, (37,), generator=random)
     teacher = (8 * torch.randn(37, words, generator=random)).to(dtype)
+    lesson = noted([(teacher, 1)])
     targets[::5] = IGNORED
     slopes, losses = [], []
     for loss_of, wide in ((cross_entropy, torch.float64), (NativeLoss(library), dtype)):
         leaf = logits.to(wide).requires_grad_()
-        loss = loss_of(leaf, targets, None if voice is None else Told(teacher.to(wide), voice))
+        word = lesson if kept else teacher.to(wide)
+        loss = loss_of(leaf, targets, None if voice is None else Told(word, voice))
         (0.3 * loss).backward()
         assert leaf.grad is not None
         slopes.append(leaf.grad.double())

@@ -209,9 +209,23 @@ static void probabilities_less_one(const X *logits, float log, int64_t target, f
     slope[target] = factor * (expf(logits[target] - log) - 1);
 }
 
+// A logit of a teacher's as transformer/lessons.py keeps it: steps of 5/64 below certainty.
+struct Noted {
+    uint8_t steps;
+
+    operator float() const { return steps * (-5.0f / 64); }
+};
+
+static inline Floats load(const Noted *p) {
+    typedef uint8_t Bytes __attribute__((vector_size(WIDTH)));
+    Bytes bytes;
+    memcpy(&bytes, p, sizeof bytes);
+    return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Floats) * (-5.0f / 64);
+}
+
 // What a row (V) of logits is on average, by the probabilities of another row whose log-sum is given.
-template <class X>
-static float mean_by(const X *logits, const X *other, float log, int64_t V) {
+template <class X, class Y>
+static float mean_by(const X *logits, const Y *other, float log, int64_t V) {
     Floats sums = {};
     float total = 0;
     int64_t j = 0;
@@ -221,8 +235,8 @@ static float mean_by(const X *logits, const X *other, float log, int64_t V) {
 }
 
 // factor · (the predicted probabilities, less `voice` times another's, less the rest of one where the target is).
-template <class X>
-static void probabilities_less_told(const X *logits, float log, const X *other, float other_log, float voice,
+template <class X, class Y>
+static void probabilities_less_told(const X *logits, float log, const Y *other, float other_log, float voice,
                                     int64_t target, float factor, int64_t V, X *slope) {
     int64_t j = 0;
     for (; j + WIDTH <= V; j += WIDTH)
@@ -285,8 +299,8 @@ static void cross_entropy_back(const X *logits, const float *logs, const int64_t
 }
 
 // logits and a teacher's (M, V) -> the teacher's logs (M), and what the logits are on average by its word (M)
-template <class X>
-static void told(const X *logits, const X *teacher, int64_t M, int64_t V, float *teacher_logs, float *means, int threads) {
+template <class X, class Y>
+static void told(const X *logits, const Y *teacher, int64_t M, int64_t V, float *teacher_logs, float *means, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t m = 0; m < M; m++) {
         teacher_logs[m] = log_sum(teacher + m * V, V);
@@ -294,8 +308,8 @@ static void told(const X *logits, const X *teacher, int64_t M, int64_t V, float 
     }
 }
 
-template <class X>
-static void told_back(const X *logits, const float *logs, const X *teacher, const float *teacher_logs, float voice,
+template <class X, class Y>
+static void told_back(const X *logits, const float *logs, const Y *teacher, const float *teacher_logs, float voice,
                       const int64_t *targets, float factor, int64_t M, int64_t V, X *slopes, int threads) {
 #pragma omp parallel for num_threads(threads)
     for (int64_t m = 0; m < M; m++) {
@@ -305,6 +319,18 @@ static void told_back(const X *logits, const float *logs, const X *teacher, cons
                                     V, slopes + m * V);
     }
 }
+
+// By a teacher's logits, and by what is kept of them.
+#define TOLD(X, Y, kind, name)                                                                                       \
+    void tfm_##kind##_##name(const X *logits, const Y *teacher, int64_t M, int64_t V, float *teacher_logs,           \
+                             float *means, int threads) {                                                            \
+        told(logits, teacher, M, V, teacher_logs, means, threads);                                                   \
+    }                                                                                                                \
+    void tfm_##kind##_back_##name(const X *logits, const float *logs, const Y *teacher, const float *teacher_logs,   \
+                                  float voice, const int64_t *targets, float factor, int64_t M, int64_t V,           \
+                                  X *slopes, int threads) {                                                          \
+        told_back(logits, logs, teacher, teacher_logs, voice, targets, factor, M, V, slopes, threads);               \
+    }
 
 // Each of them for what products leave in one precision.
 #define IN(X, name)                                                                                                  \
@@ -326,15 +352,8 @@ static void told_back(const X *logits, const float *logs, const X *teacher, cons
                                        int64_t M, int64_t V, X *slopes, int threads) {                               \
         cross_entropy_back(logits, logs, targets, factor, M, V, slopes, threads);                                    \
     }                                                                                                                \
-    void tfm_told_##name(const X *logits, const X *teacher, int64_t M, int64_t V, float *teacher_logs, float *means, \
-                         int threads) {                                                                              \
-        told(logits, teacher, M, V, teacher_logs, means, threads);                                                   \
-    }                                                                                                                \
-    void tfm_told_back_##name(const X *logits, const float *logs, const X *teacher, const float *teacher_logs,       \
-                              float voice, const int64_t *targets, float factor, int64_t M, int64_t V, X *slopes,    \
-                              int threads) {                                                                         \
-        told_back(logits, logs, teacher, teacher_logs, voice, targets, factor, M, V, slopes, threads);               \
-    }
+    TOLD(X, X, told, name)                                                                                           \
+    TOLD(X, Noted, told_noted, name)
 
 extern "C" {
 

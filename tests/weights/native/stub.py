@@ -16,7 +16,7 @@ void *tfm_sgemm;
 extern "C" void tfm_blocks(const void *, long, const void *, float *, int) {}
 #define NOTHING(name) extern "C" void tfm_##name##_fp32() {} extern "C" void tfm_##name##_bf16() {}
 NOTHING(attend) NOTHING(attend_back) NOTHING(gate) NOTHING(gate_back) NOTHING(log_sum) NOTHING(cross_entropy_back)
-NOTHING(told) NOTHING(told_back)
+NOTHING(told) NOTHING(told_back) NOTHING(told_noted) NOTHING(told_noted_back)
 extern "C" void tfm_rms_norm() {}
 extern "C" void tfm_rms_norm_back() {}
 extern "C" void tfm_to_codes() {}
