@@ -47,7 +47,7 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
 
     if run.exists():
         raise InputError(f"{run.path}: holds a run already; go on with --resume, or choose another --out")
-    plan = Plan()
+    plan = Plan(recipe=Recipe(autocast=_in_bf16(given)))
     if "start_from" in given:
         seen = open_weights(resolve(given["start_from"], search)).config.context
         plan = changed(plan, {"recipe": FINE_TUNING | {"length": min(seen, CONTEXT)}}, "--from")
@@ -59,6 +59,8 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
         plan = replace(plan, shape=choose(given["preset"], {}))
     recipe = {field.name: given[field.name] for field in fields(Recipe) if field.name in given}
     growth: dict[str, Any] = {}
+    if given["dtype"] != "auto":  # or what --config says of it holds
+        recipe["autocast"] = given["dtype"] == "bf16"
     if "start_from" in given:
         growth = {field.name: chosen.pop(field.name) for field in fields(Growth) if field.name in chosen}
         if wrong := chosen.keys() | ({"preset"} & given.keys()):
@@ -93,20 +95,24 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
     return plan
 
 
-def _for_this_machine(plan: Plan, given: dict[str, Any]) -> Plan:
-    """Threads, device and precision are settled here once, so that going on is the same computation."""
+def _in_bf16(given: dict[str, Any]) -> bool:
+    """As --dtype says, or as was measured."""
     from transformer.calibrate import bf16_pays
     from weights.load import pick_device
 
     if given["dtype"] not in ("auto", "fp32", "bf16"):
         raise InputError(f"--dtype {given['dtype']}: training computes in fp32, or bf16 where that is faster")
-    device = pick_device(given["device"].value)
+    return given["dtype"] == "bf16" or (given["dtype"] == "auto" and bf16_pays(pick_device(given["device"].value)))
+
+
+def _for_this_machine(plan: Plan, given: dict[str, Any]) -> Plan:
+    """Threads and device are settled here once, so that going on is the same computation."""
+    from weights.load import pick_device
+
     beside = int(os.environ.get("LOCAL_WORLD_SIZE", "1"))  # processes of torchrun on this machine
     threads = given.get("threads") or plan.running.threads or max(1, available_cores() // beside)
     set_threads(threads)  # before anything is measured
-    autocast = given["dtype"] == "bf16" or (given["dtype"] == "auto" and bf16_pays(device))
-    running = replace(plan.running, threads=threads, device=device)
-    return replace(plan, running=running, recipe=replace(plan.recipe, autocast=autocast))
+    return replace(plan, running=replace(plan.running, threads=threads, device=pick_device(given["device"].value)))
 
 
 def _calibrated(plan: Plan, recipe: dict[str, Any], view: View) -> Plan:

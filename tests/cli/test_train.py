@@ -239,6 +239,15 @@ def test_a_config_is_stronger_than_what_suits_fine_tuning_and_options_than_a_con
     assert [recipe[k] for k in ("length", "lr", "embedding_lr", "batch")] == [16, 0.003, 0.0003, 2]
 
 
+@pytest.mark.parametrize("autocast", [True, False])
+def test_a_config_is_stronger_than_what_was_measured(text: Path, tmp_path: Path, autocast: bool) -> None:
+    out, config = tmp_path / "run", tmp_path / "recipe.toml"
+    config.write_text(f"[recipe]\nautocast = {str(autocast).lower()}\n")
+    result = tfm("train", str(text), *SHORT[:-2], "--config", str(config), "--out", str(out), "--steps", "1")
+    assert result.code == 0, result.err
+    assert tomllib.loads((out / "run.toml").read_text())["recipe"]["autocast"] is autocast
+
+
 def test_a_model_grows_before_it_learns(trained: Path, text: Path, tmp_path: Path) -> None:
     out, same = tmp_path / "grown", tmp_path / "same"
     options = ("--from", str(trained), *SHORT[10:], "--steps", "24")
