@@ -47,7 +47,8 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
 
     if run.exists():
         raise InputError(f"{run.path}: holds a run already; go on with --resume, or choose another --out")
-    plan = Plan(recipe=Recipe(autocast=_in_bf16(given)))
+    autocast = _in_bf16(given)
+    plan = Plan(recipe=Recipe(autocast=autocast))
     if "start_from" in given:
         seen = open_weights(resolve(given["start_from"], search)).config.context
         plan = changed(plan, {"recipe": FINE_TUNING | {"length": min(seen, CONTEXT)}}, "--from")
@@ -60,7 +61,7 @@ def planned(run: Run, given: dict[str, Any], view: View, search: str) -> Plan:
     recipe = {field.name: given[field.name] for field in fields(Recipe) if field.name in given}
     growth: dict[str, Any] = {}
     if given["dtype"] != "auto":  # or what --config says of it holds
-        recipe["autocast"] = given["dtype"] == "bf16"
+        recipe["autocast"] = autocast
     if "start_from" in given:
         growth = {field.name: chosen.pop(field.name) for field in fields(Growth) if field.name in chosen}
         if wrong := chosen.keys() | ({"preset"} & given.keys()):
