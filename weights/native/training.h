@@ -209,18 +209,20 @@ static void probabilities_less_one(const X *logits, float log, int64_t target, f
     slope[target] = factor * (expf(logits[target] - log) - 1);
 }
 
-// A logit of a teacher's as transformer/lessons.py keeps it: steps of 5/64 below certainty.
+constexpr float STEP = 5.0f / 64;  // as in transformer/lessons.py
+
+// A logit of a teacher's as it is kept: steps below certainty.
 struct Noted {
     uint8_t steps;
 
-    operator float() const { return steps * (-5.0f / 64); }
+    operator float() const { return steps * -STEP; }
 };
 
 static inline Floats load(const Noted *p) {
     typedef uint8_t Bytes __attribute__((vector_size(WIDTH)));
     Bytes bytes;
     memcpy(&bytes, p, sizeof bytes);
-    return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Floats) * (-5.0f / 64);
+    return __builtin_convertvector(__builtin_convertvector(bytes, Ints), Floats) * -STEP;
 }
 
 // What a row (V) of logits is on average, by the probabilities of another row whose log-sum is given.
